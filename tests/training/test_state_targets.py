@@ -191,6 +191,19 @@ def test_a_language_whose_labels_are_its_states_is_trained_on_labels() -> None:
     assert choose_preset("sd-ssm", task) == DEFAULT_PRESET
 
 
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("random:300x4:0", "states"),
+        ("random:100x4:0", DEFAULT_PRESET),
+        ("s6", DEFAULT_PRESET),
+        ("random:500x4:0", DEFAULT_PRESET),
+    ],
+)
+def test_machines_too_large_for_labels_are_trained_on_states(name: str, preset: str) -> None:
+    assert choose_preset("sd-ssm", get_task(name)) == preset  # 500 states do not fit into a state of 512 entries
+
+
 @pytest.mark.parametrize("name", ["d4", "a5", "random:100x4:0", "regex[ab]:(abb|b)*a"])
 def test_there_is_a_centre_for_each_state(name: str) -> None:
     task = get_task(name)

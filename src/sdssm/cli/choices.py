@@ -54,8 +54,11 @@ def _describe_targets(task: Task, settings: Mapping[str, Any], *, is_chosen: boo
         text = "trained on the states of the automaton as targets, not on its labels"
         if not is_chosen:
             return text
-        because = "" if labels == states else f", since the labels do not distinguish all {states:,} states"
-        because += "" if covered or not because else " and uniform strings do not cover the automaton"
+        if labels == states or covered:
+            because = f", since {states:,} states are too many for labels alone"
+        else:
+            because = f", since the labels do not distinguish all {states:,} states"
+            because += " and uniform strings do not cover the automaton"
         return f"{text}{because}; --preset scale-free trains on labels"
     if labels == states:
         return f"trained on labels, which distinguish all {states:,} states of the automaton"

@@ -19,6 +19,7 @@ from sdssm.models.stack import Stack, State, layer_state
 from sdssm.models.token_model import TokenModel
 from sdssm.ops.checks import check_range
 from sdssm.settings import check_at_least
+from sdssm.tasks.prefixes import select_prefixes
 
 #: The path to the mixer of a single-layer model, which its parameters do not have in files.
 SINGLE_LAYER = "layers.0.mixer."
@@ -122,25 +123,38 @@ class Classifier(Stack, TokenModel):
         if not self.is_recurrent and state is not None:
             raise ModelError(f"{self.settings.name} cannot continue from a state; pass whole strings")
         if not self.can_read_prefixes_at_once:
-            ends = [self.last_logits(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
-            return torch.stack(ends, 1), None
-        if self.query is None:
-            outputs, after = self._run(tokens, state)
-            return self.logits(outputs), after
-        if self.is_single_sd_ssm:
-            symbols = self.symbol_parts()
-            without_skip = symbols._replace(skip=None)  # the query step starts from the states, not from the outputs
-            states, final = self.mixers[0].mix_symbols(without_skip, tokens, layer_state(state, 0))
-            return self.logits(self.query_step(symbols, states)), (final,)
-        if self.can_query:
-            outputs, after = self._run_query(tokens, state)
-            return self.logits(outputs), after
+            at_ends = [self.last_logits(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
+            return torch.stack(at_ends, 1), None
+        if self.query is None or self.is_single_sd_ssm or self.can_query:
+            features, after = self._path_features(tokens, state)
+            return self.logits(features), after
         # The state after the query is discarded, so this reads one symbol at a time, in constant memory.
-        table, features = self.input_table(), []
+        table, read = self.input_table(), []
         for u in select_rows(table, tokens).unbind(1):
             _, state = self._step(u, state)
-            features.append(self._step(table[self.query].expand_as(u), state)[0])
-        return self.logits(torch.stack(features, 1)), state
+            read.append(self._step(table[self.query].expand_as(u), state)[0])
+        return self.logits(torch.stack(read, 1)), state
+
+    def _path_features(
+        self,
+        tokens: Tensor,
+        state: State,
+        *,
+        lengths: Tensor | None = None,
+        noise: Mapping[str, Tensor] | None = None,
+    ) -> tuple[Tensor, State]:
+        """Return the features after every symbol of tokens (B, L), in one pass: (B, L, F), and the final state.
+
+        `lengths` (B,) are the lengths of the strings; features past the end of a string are arbitrary.
+        """
+        if self.query is None:
+            return self._run(tokens, state, lengths=lengths, noise=noise)
+        if not self.is_single_sd_ssm:
+            return self._run_query(tokens, state)
+        symbols = self.symbol_parts()
+        without_skip = symbols._replace(skip=None)  # the query step starts from the states, not from the outputs
+        states, final = self.mixers[0].mix_symbols(without_skip, tokens, layer_state(state, 0), lengths=lengths)
+        return self.query_step(symbols, states), (final,)
 
     def step(self, token: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """Read one symbol in constant memory: token (...), state -> logits (..., C), next state."""
@@ -171,12 +185,21 @@ class Classifier(Stack, TokenModel):
         """Apply LayerNorm and readout to features: (..., F) -> (..., C)."""
         return self.readout(features if self.norm is None else self.norm(features), self.vectors)  # type: ignore[no-any-return]  # result of a module
 
+    @property
+    def predicts_prefixes(self) -> bool:
+        """Whether one training step can predict all prefixes of a string."""
+        if self.query is None or self.is_single_sd_ssm:
+            return self.can_read_prefixes_at_once
+        # The query after each prefix is read without dropout.
+        return self.can_read_prefixes_at_once and self.can_query and not self.settings.block_dropout
+
     def loss(
         self,
         tokens: Tensor,
         labels: Tensor,
         *,
         lengths: Tensor | None = None,
+        ends: Tensor | None = None,
         starts: Tensor | None = None,
         noise: Mapping[str, Tensor] | None = None,
         attraction: Tensor | None = None,
@@ -188,8 +211,9 @@ class Classifier(Stack, TokenModel):
 
         Args:
             tokens: (B, L).
-            labels: (B,), the labels of the whole strings.
+            labels: (B,), the labels of the whole strings; with `ends` (B, P), those of the prefixes.
             lengths: (B,), the lengths of the strings; None: all have length L.
+            ends: (B, P), the lengths of P prefixes of each string, whose predictions are then part of the loss.
             starts: (B,), the automaton states that the strings start from, with a state embedding.
             noise: uniform random numbers on [0, 1) of the shapes that `noise_shapes` returns; None: no dropout.
             attraction: (), the weight of the centre loss, see `Readout.loss`; None: cross-entropy only.
@@ -199,13 +223,19 @@ class Classifier(Stack, TokenModel):
         """
         noise, first = noise or {}, self._first(None, starts)
         finals = None if gain_penalty is None else self._final_states(tokens, first, lengths)
-        features = self._features(tokens, first, lengths, noise, finals)
+        dropped = noise.get("readout")
+        if ends is None:
+            features = self._features(tokens, first, lengths, noise, finals)
+        else:
+            path = self._path_features(tokens, first, lengths=lengths, noise=noise)[0]
+            features, labels = select_prefixes(path, ends).flatten(0, 1), labels.flatten()
+            dropped = None if dropped is None else dropped.repeat_interleave(ends.shape[1], dim=0)
         loss, correct = self.readout.loss(
             features,
             labels,
             self.norm,
             vectors=self.vectors,
-            noise=noise.get("readout"),
+            noise=dropped,
             attraction=attraction,
             classes=classes,
             exact_gradient=exact_gradient,

@@ -114,6 +114,7 @@ class TokenModel(nn.Module, ABC):
         labels: Tensor,
         *,
         lengths: Tensor | None = None,
+        ends: Tensor | None = None,
         starts: Tensor | None = None,
         noise: Mapping[str, Tensor] | None = None,
         attraction: Tensor | None = None,
@@ -121,7 +122,15 @@ class TokenModel(nn.Module, ABC):
         gain_penalty: Tensor | None = None,
         exact_gradient: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean loss of the predictions for whole strings, and the number of correct predictions."""
+        """Return the mean loss of the predictions for whole strings, and the number of correct predictions.
+
+        With `ends` (B, P), the lengths of P prefixes of each string, `labels` (B, P) are those of the prefixes.
+        """
+
+    @property
+    @abstractmethod
+    def predicts_prefixes(self) -> bool:
+        """Whether one training step can predict all prefixes of a string: whether `loss` takes `ends`."""
 
     def forward(self, tokens: Tensor, *, starts: Tensor | None = None) -> Tensor:
         """Return the logits after every symbol: tokens (..., L) -> (..., L, C)."""

@@ -81,6 +81,13 @@ class TrainSettings:
     projection_decay: float = setting(
         3.0, "decay of P towards the identity, times the learning rate; cosine readout only", least=0
     )
+    prefixes: int = setting(
+        1,
+        "how many prefixes of each string have their label in the loss, evenly spaced; 1: only the whole string; "
+        "train_length: every prefix",
+        least=1,
+        most=LONGEST_TRAINED,
+    )
     gain_penalty: float = setting(
         0.0,
         "weight of the variance of the log gain over the states after the strings of a step, for each symbol; "

@@ -19,6 +19,7 @@ from sdssm.models.module_settings import ModuleSettings, call_factory
 from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
 from sdssm.models.token_model import Reads, State, TokenModel
 from sdssm.settings import check_at_least
+from sdssm.tasks.prefixes import select_prefixes
 
 #: Shape (B, L) of the tokens that a module is probed with. The sizes differ, so that axes cannot be confused.
 PROBE = (3, 7)
@@ -105,12 +106,18 @@ class WrappedModule(TokenModel):
         logits = self._call(tokens.long())
         return logits if self.reads == "strings" else logits[:, -1]
 
+    @property
+    def predicts_prefixes(self) -> bool:
+        """Whether one training step can predict all prefixes of a string."""
+        return self.reads == "prefixes"
+
     def loss(
         self,
         tokens: Tensor,
         labels: Tensor,
         *,
         lengths: Tensor | None = None,
+        ends: Tensor | None = None,
         starts: Tensor | None = None,
         noise: Mapping[str, Tensor] | None = None,
         attraction: Tensor | None = None,
@@ -120,12 +127,15 @@ class WrappedModule(TokenModel):
     ) -> tuple[Tensor, Tensor]:
         """Return the mean cross-entropy of the predictions for whole strings, and the number of correct predictions.
 
-        With `lengths` (B,) the symbols past the end of a string are ignored, which only a causal module can do.
+        With `lengths` (B,) the symbols past the end of a string are ignored, which only a causal module can do. `ends`
+        (B, P) and `labels` (B, P) belong to prefixes of the strings.
         """
         self._check_call(None, starts)
         logits = self._call(tokens.long())
         if self.reads == "prefixes":
-            if lengths is None:
+            if ends is not None:
+                logits, labels = select_prefixes(logits, ends).flatten(0, 1), labels.flatten()
+            elif lengths is None:
                 logits = logits[:, -1]
             else:
                 index = (lengths - 1)[:, None, None].expand(-1, 1, logits.shape[-1])

@@ -40,7 +40,7 @@ from sdssm.settings import (
 from sdssm.tasks import Task, get_task
 from sdssm.tasks.coverage import choose_sampling
 from sdssm.tasks.library import get_library_task
-from sdssm.tasks.state_size import AUTO, MARGIN, choose_state_size
+from sdssm.tasks.state_size import AUTO, MARGIN, choose_state_size, needs_states
 
 #: Fields of a run config that `from_json` does not convert by their annotations.
 UNCONVERTED = ("settings", "machines", "versions")
@@ -149,8 +149,12 @@ def resolve_settings(
 def choose_preset(model: str, task: Task, train_length: int | None = None) -> str:
     """Return the preset that a model is trained with on a task if none is named.
 
-    An SD-SSM has the preset "states" if labels hide states of the machine and uniform strings do not cover it: then
-    neither its labels nor its strings say enough about the hidden states. Otherwise it has "scale-free".
+    An SD-SSM has the preset "states" in two cases, and otherwise "scale-free":
+
+    1. Labels hide states of the machine, and uniform strings do not cover it: neither its labels nor its strings say
+       enough about the hidden states.
+    2. The machine is too large for labels, and small enough for states: `state=auto` gives more than
+       `LARGEST_FOR_LABELS` for its labels, and a direction for each of its states fits.
 
     >>> choose_preset("sd-ssm", get_task("a5")), choose_preset("sd-ssm", get_task("regex:(a|b|c)*ac*"))
     ('scale-free', 'scale-free')
@@ -160,7 +164,9 @@ def choose_preset(model: str, task: Task, train_length: int | None = None) -> st
     labels = task.minimal.labels
     hides_states = len(set(labels.tolist())) < len(labels)
     length = train_length or task.train_length
-    return "states" if hides_states and _choose_sampling(task, length) == "covering" else DEFAULT_PRESET
+    if hides_states and _choose_sampling(task, length) == "covering":
+        return "states"
+    return "states" if needs_states(task) else DEFAULT_PRESET
 
 
 def centres_for(task: Task) -> int:

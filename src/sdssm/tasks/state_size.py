@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 AUTO = "auto"
 #: The sizes to choose from: powers of two, to which GPU kernels pad other sizes, and one between the largest of them.
 STATE_SIZES = (64, 128, 256, 384, 512)
+#: The greatest size with which training on labels is known to work: random machines of 100 states are at 100.00 to
+#: length 500 with it. One of 300 states is at 8 with 384 after 8,000 steps on labels (mean of four seeds, chance 0.33),
+#: and at 100.00 after 5,000 steps on states (two seeds). Where between the two labels stop working is a guess.
+LARGEST_FOR_LABELS = 128
 #: The size that is chosen is at least this many times the label rank, or the number of states.
 MARGIN = 1.2
 
@@ -50,7 +54,8 @@ def choose_state_size(task: Task, targets: str = "label") -> StateSize:
 
     What is measured, as accuracy on uniform strings: with 64, groups up to A7 with 2,520 elements are at 100.00 to
     length 500, as are the machines of up to 20 states in `results/beyond`. A random machine of 100 states is at 60 with
-    64, and at 100.00 with 128 in four seeds; one of 300 states is at 99.4 to length 40 with 256, and at 13 at 500.
+    64, and at 100.00 with 128 in four seeds; one of 300 states, trained on labels, is at 99.4 to length 40 with 256,
+    and at 13 at 500. Trained on its states with 384, it is at 100.00: `needs_states` chooses that for it.
 
     With states as targets, all languages of `results/mlregtest` with more states than entries fail.
 
@@ -84,6 +89,18 @@ def choose_state_size(task: Task, targets: str = "label") -> StateSize:
         )
     size = next(size for size in STATE_SIZES if size >= MARGIN * rank)
     return StateSize(size, f"at least {MARGIN:g} times the label rank, which is {rank}, for {states}")
+
+
+def needs_states(task: Task) -> bool:
+    """Whether a machine is too large to be trained on its labels, and small enough to be trained on its states.
+
+    >>> from sdssm.tasks import get_task
+    >>> [needs_states(get_task(name)) for name in ("random:100x4:0", "random:300x4:0", "s6")]
+    [False, True, False]
+    """
+    if MARGIN * task.minimal.n_states <= LARGEST_FOR_LABELS or MARGIN * task.minimal.n_states > STATE_SIZES[-1]:
+        return False
+    return choose_state_size(task).size > LARGEST_FOR_LABELS
 
 
 def _is_group_of_labels(task: Task) -> bool:

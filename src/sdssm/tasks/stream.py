@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from operator import index
 from types import ModuleType
@@ -23,6 +23,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.errors import TaskError, did_you_mean, format_value
 from sdssm.extras import import_extra
 from sdssm.tasks.philox import LENGTHS, random_words
+from sdssm.tasks.prefixes import label_prefixes, prefix_ends
 from sdssm.tasks.sampling import MIXED, SAMPLINGS, validate_sampling
 from sdssm.tasks.stream_tables import StreamTables
 from sdssm.tasks.task import Task
@@ -37,7 +38,8 @@ class StringBatch:
     `tokens` is (M, R, B, width), `labels` (M, R, B) holds the label of each whole string, `states` (M, R, B) the state
     of `Task.minimal` after it, and `before` (M, R, B) that before its last symbol. If strings start in random states,
     `starts` (M, R, B) has the start state of each, a state of the machine of the task, and `states` and `before` are
-    None; otherwise `starts` is None.
+    None; otherwise `starts` is None. With several prefixes of each string, `ends` (M, R, P) are their lengths and
+    `prefix_labels` (M, R, B, P) their labels; else both are None.
     """
 
     tokens: Tensor
@@ -45,6 +47,8 @@ class StringBatch:
     states: Tensor | None
     before: Tensor | None
     starts: Tensor | None
+    ends: Tensor | None = None
+    prefix_labels: Tensor | None = None
 
 
 class StringStream:
@@ -59,6 +63,7 @@ class StringStream:
         random_start: draw the start state of each string uniformly among the states of the machine.
         sampling: "uniform", "balanced" or "covering", as in `Task.sample`, or "mixed": the strings of a batch take the
             samplings of `sampling.MIXTURE` in turn. One for all seeds, or a list with one for each.
+        prefixes: how many prefixes of each string are labelled, see `prefixes.prefix_ends`; 1: whole strings only.
         implementation: "torch", "numba" or "triton"; all draw the same strings. None: the fastest for the device.
 
     >>> from sdssm.tasks import get_task
@@ -79,9 +84,11 @@ class StringStream:
         device: torch.device | str,
         random_start: bool = False,
         sampling: str | Sequence[str] = "uniform",
+        prefixes: int = 1,
         implementation: str | None = None,
     ) -> None:
         self.batch = _validate_range(batch, "batch", 1, 1 << 31)
+        self.prefixes = _validate_range(prefixes, "prefixes", 1, 1 << 31)
         self.max_length = _validate_range(max_length, "max_length", 1, 1 << 31)
         self.random_start = random_start
         self.seeds = torch.tensor(
@@ -91,6 +98,10 @@ class StringStream:
             raise TaskError("seeds is empty; a string stream needs at least one seed")
         tasks = [task] * len(self.seeds) if isinstance(task, Task) else list(task)
         self.task = _check_shared_stream(tasks, len(self.seeds), random_start)
+        if self.prefixes > 1 and self.task.valid is not None:
+            raise TaskError(
+                f"prefixes is {self.prefixes}, but prefixes of {self.task.name} may be invalid; use prefixes=1"
+            )
         samplings = _validate_samplings(sampling, len(self.seeds), random_start)
         self.longest_valid_lengths = _longest_valid_lengths(self.task, self.max_length)
         self._host_seeds = self.seeds
@@ -163,9 +174,13 @@ class StringStream:
         _import_implementation(self.implementation).fill_strings(
             self._tables, self.seeds, first, lengths, tokens, labels, states, before, starts
         )
+        strings = StringBatch(tokens, labels, states, before, None)
         if self.random_start:
-            return StringBatch(tokens, labels, None, None, starts)
-        return StringBatch(tokens, labels, states, before, None)
+            strings = StringBatch(tokens, labels, None, None, starts)
+        if self.prefixes == 1:
+            return strings
+        ends = prefix_ends(lengths, self.prefixes)
+        return replace(strings, ends=ends, prefix_labels=label_prefixes(self._tables, tokens, ends, strings.starts))
 
     def _check(self, first: Tensor, lengths: Tensor, width: int) -> None:
         replicas = len(self.seeds)

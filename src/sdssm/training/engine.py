@@ -72,6 +72,7 @@ class TrainingEngine:
             )
         first = runs[0]
         self.train = first.train
+        self._labels_per_step = first.train.batch * first.train.prefixes
         self.step = 0
         self.width = max(run.train_length for run in runs)
         self.stream = StringStream(
@@ -82,6 +83,7 @@ class TrainingEngine:
             device=device,
             random_start=first.model.state_embedding is not None,
             sampling=[MIXED if run.train.sampling == "covering" else run.train.sampling for run in runs],
+            prefixes=first.train.prefixes,
         )
         self.execution = plan_execution(self.runs, device, self.width, has_one_length=self._has_one_length())
         models = [new_model(run, task) for run, task in zip(self.runs, self.tasks, strict=True)]
@@ -248,9 +250,11 @@ class TrainingEngine:
     ) -> tuple[Tensor, Tensor]:
         """Train every replica for one step: strings (R, B, L) of lengths (R,), scheduled values (R, columns).
 
-        Return the loss (R,) before the step and the number of correctly classified strings (R,).
+        Return the loss (R,) before the step and the number of correct predictions (R,), one for each label.
         """
         inputs = {"tokens": batch.tokens, "labels": batch.labels}
+        if batch.prefix_labels is not None and batch.ends is not None:
+            inputs |= {"labels": batch.prefix_labels, "ends": batch.ends[:, None].expand_as(batch.prefix_labels)}
         if lengths is not None and not self.replicas.reads_strings:
             inputs["lengths"] = lengths[:, None].expand(-1, batch.tokens.shape[1])
         if batch.starts is not None:
@@ -293,7 +297,7 @@ class TrainingEngine:
         )
         replicas.parameters_changed()
         if self._has_centre_loss:
-            self._moving_accuracy.lerp_(correct / self.train.batch, MOVING_AVERAGE_WEIGHT)
+            self._moving_accuracy.lerp_(correct / self._labels_per_step, MOVING_AVERAGE_WEIGHT)
         return loss, correct
 
     # -- results -----------------------------------------------------------------------------------------------------
@@ -302,7 +306,7 @@ class TrainingEngine:
         """Close the logging window and return its means, without waiting for the device."""
         with self._on_device():
             count = max(self._window_steps, 1)
-            accuracy = self._correct_sum.double() / (count * self.train.batch) * 100
+            accuracy = self._correct_sum.double() / (count * self._labels_per_step) * 100
             means = WindowMeans(self.step, self._loss_sum / count, accuracy, self.replicas.alive.clone())
             self._loss_sum.zero_()
             self._correct_sum.zero_()
@@ -318,7 +322,7 @@ class TrainingEngine:
         """
         self.wait()
         count = max(self._window_steps, 1)
-        loss, accuracy = self._loss_sum / count, self._correct_sum.double() / (count * self.train.batch) * 100
+        loss, accuracy = self._loss_sum / count, self._correct_sum.double() / (count * self._labels_per_step) * 100
         return self._window_steps, loss.tolist(), accuracy.tolist(), self.replicas.alive.tolist()
 
     def window_state(self, replica: int) -> dict[str, Tensor]:
@@ -392,6 +396,6 @@ def new_model(run: RunConfig, task: Task | None = None) -> TokenModel:
 
 def _select_step(strings: StringBatch, step: int, width: int) -> StringBatch:
     """Return the strings of one step, cut to `width` symbols."""
-    parts = (strings.states, strings.before, strings.starts)
-    states, before, starts = (None if part is None else part[step] for part in parts)
-    return StringBatch(strings.tokens[step, :, :, :width], strings.labels[step], states, before, starts)
+    parts = (strings.states, strings.before, strings.starts, strings.ends, strings.prefix_labels)
+    own = (None if part is None else part[step] for part in parts)
+    return StringBatch(strings.tokens[step, :, :, :width], strings.labels[step], *own)

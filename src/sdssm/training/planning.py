@@ -136,6 +136,8 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
         )
     if config.train.gain_penalty:
         _check_gain_penalty(config, model)
+    if config.train.prefixes > 1:
+        _check_prefixes(config, task, model)
     if not is_in_catalogue(config.model):
         check_trainable(config, model)
     if device is not None and device.type == "cuda" and isinstance(model, Classifier):
@@ -172,6 +174,19 @@ def _check_state_targets(config: RunConfig, task: Task) -> None:
                 f"{name} is {getattr(config.train, name)}, but with states as targets its term is not part of the "
                 f"loss; set {name}=0"
             )
+
+
+def _check_prefixes(config: RunConfig, task: Task, model: TokenModel) -> None:
+    """Refuse labels of prefixes where prefixes have none, or where the model does not predict them in one pass."""
+    reason = None
+    if config.train.targets == "state":
+        reason = "with states as targets the states of two prefixes are compared"
+    elif task.valid is not None:
+        reason = f"not every prefix of a string of {task.name} is valid"
+    elif not model.predicts_prefixes:
+        reason = f"{config.model.name} with these settings does not predict all prefixes in one pass"
+    if reason is not None:
+        raise SettingsError(f"prefixes is {config.train.prefixes}, but {reason}; set prefixes=1")
 
 
 def _check_gain_penalty(config: RunConfig, model: TokenModel) -> None:

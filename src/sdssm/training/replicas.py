@@ -99,7 +99,7 @@ def loss_on_inputs(model: TokenModel, inputs: Mapping[str, Tensor], *, exact_gra
             **targets,
         )
     noise = {name.removeprefix("noise."): value for name, value in inputs.items() if name.startswith("noise.")}
-    names = ("lengths", "starts", "attraction", "classes", "gain_penalty")
+    names = ("lengths", "ends", "starts", "attraction", "classes", "gain_penalty")
     options = {name: inputs[name] for name in names if name in inputs}
     return model.loss(inputs["tokens"], inputs["labels"], noise=noise, exact_gradient=exact_gradient, **options)
 
