@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The forward token scan for thousands of rows over a small alphabet.
+"""The token scan and its adjoint for thousands of rows over a small alphabet.
 
 With one row per program (recurrence.py) A[token_t] is read from the caches at every step, which is fastest for few rows
 but limited by the caches for thousands. Here the V matrices stay on chip, TB states are multiplied with each of them,
@@ -26,12 +26,13 @@ PRECISION = "tf32x3"
 
 
 @triton.jit
-def symbol_tile(A, replica, v: tl.constexpr, V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr):
-    """Load A_v transposed, (NP, NP): rows are multiplied with it from the left."""
+def symbol_tile(A, replica, v: tl.constexpr, V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TRANS: tl.constexpr):
+    """Load A_v, or with TRANS its transpose, (NP, NP): rows are multiplied with it from the left."""
     i = tl.arange(0, NP)[:, None]
     j = tl.arange(0, NP)[None, :]
     inside = (i < N) & (j < N) & (v < V)
-    return tl.load(A + (replica * V + v) * N * N + j * N + i, mask=inside, other=0.0)
+    place = j * N + i if TRANS else i * N + j
+    return tl.load(A + (replica * V + v) * N * N + place, mask=inside, other=0.0)
 
 
 @triton.jit
@@ -77,13 +78,13 @@ def tiles_forward_kernel(
         length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
     longest = tl.max(length, axis=0)
 
-    a0 = symbol_tile(A, replica, 0, V, N, NP)
+    a0 = symbol_tile(A, replica, 0, V, N, NP, True)
     if V > 1:
-        a1 = symbol_tile(A, replica, 1, V, N, NP)
+        a1 = symbol_tile(A, replica, 1, V, N, NP, True)
     if V > 2:
-        a2 = symbol_tile(A, replica, 2, V, N, NP)
+        a2 = symbol_tile(A, replica, 2, V, N, NP, True)
     if V > 3:
-        a3 = symbol_tile(A, replica, 3, V, N, NP)
+        a3 = symbol_tile(A, replica, 3, V, N, NP, True)
     x = tl.zeros((TB, NP), tl.float32)
     if x0 is not None:
         x = tl.load(x0 + row[:, None] * N + n[None, :], mask=mask, other=0.0)
@@ -118,8 +119,77 @@ def tiles_forward_kernel(
     tl.store(final + row[:, None] * N + n[None, :], x, mask=mask)
 
 
+@triton.jit(do_not_specialize=["L", "B"])
+def tiles_backward_kernel(
+    A, tokens, grad_states, grad_final, lengths, states, factors, adjoints, dx0, L, B,
+    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A[token_t]^T dz_t, backwards in t.
+
+    The same as recurrence.backward_kernel, for TB rows of a replica.
+    """
+    replica = tl.program_id(1).to(tl.int64)
+    string = tl.program_id(0) * TB + tl.arange(0, TB)
+    in_range = string < B
+    row = replica * B + string
+    n = tl.arange(0, NP)
+    mask = in_range[:, None] & (n < N)[None, :]
+    length = tl.full((TB,), 0, tl.int32) + tl.where(in_range, L, 0)
+    if lengths is not None:
+        length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
+    longest = tl.max(length, axis=0)
+
+    a0 = symbol_tile(A, replica, 0, V, N, NP, False)
+    if V > 1:
+        a1 = symbol_tile(A, replica, 1, V, N, NP, False)
+    if V > 2:
+        a2 = symbol_tile(A, replica, 2, V, N, NP, False)
+    if V > 3:
+        a3 = symbol_tile(A, replica, 3, V, N, NP, False)
+
+    zeros = tl.zeros((TB, NP), tl.float32)
+    for t in range(longest, L):  # past the lengths of all rows
+        tl.store(adjoints + (row * L + t)[:, None] * N + n[None, :], zeros, mask=mask)
+    h = zeros
+    if grad_final is not None:
+        h = tl.load(grad_final + row[:, None] * N + n[None, :], mask=mask, other=0.0)
+        if RESCALE:  # a final state that is x0 itself has length 0 and is not rescaled
+            last = (row * L + tl.maximum(length - 1, 0))[:, None] * N + n[None, :]
+            x = tl.load(states + last, mask=mask & (length > 0)[:, None], other=0.0)
+            h -= x * tl.sum(x * h, axis=1)[:, None]
+
+    last_t = tl.maximum(longest - 1, 0)
+    token = tl.load(tokens + row * L + last_t, mask=in_range, other=0).to(tl.int32)
+    for back in range(longest):
+        t = longest - 1 - back
+        ahead = tl.load(tokens + row * L + tl.maximum(t - 1, 0), mask=in_range, other=0).to(tl.int32)
+        place = (row * L + t)[:, None] * N + n[None, :]
+        inside = t < length
+        dz = h
+        if grad_states is not None:
+            g = tl.load(grad_states + place, mask=mask & inside[:, None], other=0.0)
+            if RESCALE:
+                x = tl.load(states + place, mask=mask & inside[:, None], other=0.0)
+                g -= x * tl.sum(x * g, axis=1)[:, None]
+            dz += g
+        if RESCALE:
+            dz = dz * tl.load(factors + row * L + t, mask=in_range, other=0.0)[:, None]
+        tl.store(adjoints + place, tl.where(inside[:, None], dz, 0.0), mask=mask)
+        z = multiply(dz, a0, PRECISION)
+        if V > 1:
+            z = tl.where((token == 1)[:, None], multiply(dz, a1, PRECISION), z)
+        if V > 2:
+            z = tl.where((token == 2)[:, None], multiply(dz, a2, PRECISION), z)
+        if V > 3:
+            z = tl.where((token == 3)[:, None], multiply(dz, a3, PRECISION), z)
+        h = tl.where(inside[:, None], z, h)
+        token = ahead
+    tl.store(dx0 + row[:, None] * N + n[None, :], h, mask=mask)
+
+
 def is_faster(A: Tensor, tokens: Tensor, mode: str) -> bool:
-    """Whether this kernel is used for A (R, V, N, N) and tokens (R, B, L)."""
+    """Whether these kernels are used for A (R, V, N, N) and tokens (R, B, L)."""
     R, B, _ = tokens.shape
     _, V, N, _ = A.shape
     fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and B >= ROWS
@@ -139,3 +209,18 @@ def forward(
         V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, PRECISION=PRECISION, num_warps=4,
     )  # fmt: skip
     return states, final, factors
+
+
+def backward(
+    A: Tensor, tokens: Tensor, grad_states: Tensor | None, grad_final: Tensor | None, lengths: Tensor | None,
+    states: Tensor, factors: Tensor, rescale: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return adjoints dz (R, B, L, N) and dx0 (R, B, N)."""
+    R, V, N, _ = A.shape
+    _, B, L = tokens.shape
+    adjoints, dx0 = torch.empty_like(states), A.new_empty(R, B, N)
+    tiles_backward_kernel[(triton.cdiv(B, ROWS), R)](
+        A, tokens, grad_states, grad_final, lengths, states, factors if rescale else None, adjoints, dx0, L, B,
+        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, PRECISION=PRECISION, num_warps=4,
+    )  # fmt: skip
+    return adjoints, dx0

@@ -34,6 +34,7 @@ def weight_gradient_kernel(
     tokens, order, bounds, lengths, adjoints, states, x0, parts,
     positions, L, V, splits,
     N: tl.constexpr, TILE: tl.constexpr, POSITIONS: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute partial sums of dz_t x_{t-1}^T and, with BIAS, of dz_t over the positions of a symbol.
 
@@ -90,7 +91,7 @@ def weight_gradient_kernel(
             row = position // L
             mask = is_first[:, None] & (j < N)[None, :]
             x += tl.load(x0 + row[:, None] * N + j[None, :], mask=mask, other=0.0).to(ACC)
-        acc += tl.dot(tl.trans(dz), x, input_precision="ieee", out_dtype=ACC)
+        acc += tl.dot(tl.trans(dz), x, input_precision=PRECISION, out_dtype=ACC)
         if BIAS:
             acc_b += tl.sum(dz, axis=0)
     size: tl.constexpr = N * N + N if BIAS else N * N
@@ -125,7 +126,8 @@ def weight_gradient(
     weight_gradient_kernel[(R * V, splits, tiles)](
         tokens, order, bounds, lengths, adjoints, states, x0, parts, positions, L, V, splits,
         N=N, TILE=tile, POSITIONS=positions_at_once, BIAS=b is not None,
-        ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=4, num_stages=1,
+        ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32,
+        PRECISION="ieee" if adjoints.dtype == torch.float64 else token_tiles.PRECISION, num_warps=4, num_stages=1,
     )  # fmt: skip
     dA, db = sum_parts(parts, A.dtype, None if b is None else N * N)
     return dA.view(A.shape), None if db is None else db.view(R, V, N)
@@ -157,14 +159,17 @@ def backward(
     x0: Tensor | None, lengths: Tensor | None, states: Tensor, factors: Tensor, *, rescale: bool, mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
     """Return dA (R, V, N, N), db (R, V, N) or None, and dx0 (R, B, N)."""
-    source = source_of(A, tokens)
-    rows = (source.rows, source.length, source.state)
-    adjoints, dx0, _ = scan_backward(
-        source,
-        None if grad_states is None else grad_states.view(rows),
-        None if grad_final is None else grad_final.view(rows[0], rows[2]),
-        None if lengths is None else lengths.view(-1),
-        states.view(rows), factors, rescale, mode,
-    )  # fmt: skip
+    if token_tiles.is_faster(A, tokens, mode):
+        adjoints, dx0 = token_tiles.backward(A, tokens, grad_states, grad_final, lengths, states, factors, rescale)
+    else:
+        source = source_of(A, tokens)
+        rows = (source.rows, source.length, source.state)
+        adjoints, dx0, _ = scan_backward(
+            source,
+            None if grad_states is None else grad_states.view(rows),
+            None if grad_final is None else grad_final.view(rows[0], rows[2]),
+            None if lengths is None else lengths.view(-1),
+            states.view(rows), factors, rescale, mode,
+        )  # fmt: skip
     dA, db = weight_gradient(A, b, tokens, x0, lengths, states, adjoints)
     return dA, db, dx0.view(*tokens.shape[:2], A.shape[-1]).to(A.dtype)
