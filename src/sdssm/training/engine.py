@@ -204,9 +204,8 @@ class TrainingEngine:
             row = self.step - self._plan_start
             batch = _select_step(strings, self.step - steps.start, int(self._host_lengths[row].max()))
             lengths, values = (part[row] for part in self._plan)
-            loss, correct = self._train_step(
-                batch, None if len(self.runs) == 1 else lengths, values, host=self._host_step(row)
-            )
+            string_lengths = None if len(self.runs) == 1 else lengths[:, None].expand(-1, self.train.batch)
+            loss, correct = self._train_step(batch, string_lengths, values, host=self._host_step(row))
             self._loss_sum += loss
             self._correct_sum += correct
             self._window_steps += 1
@@ -227,6 +226,8 @@ class TrainingEngine:
         rows = self._plan_row + torch.arange(count, device=self.device)
         lengths, values = (part.index_select(0, rows) for part in self._plan)
         strings = self.stream.draw(self._device_step, lengths, self.width)
+        # Of each string, for all steps at once: the scans copy lengths that share memory, in a kernel for each step.
+        lengths = lengths[..., None].expand(-1, -1, self.train.batch).contiguous()
         results = [
             self._train_step(_select_step(strings, i, self.width), lengths[i], values[i], offset=i)
             for i in range(count)
@@ -246,13 +247,13 @@ class TrainingEngine:
         offset: int = 0,
         host: HostStep | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Train every replica for one step: strings (R, B, L) of lengths (R,), scheduled values (R, columns).
+        """Train every replica for one step: strings (R, B, L) of lengths (R, B), scheduled values (R, columns).
 
         Return the loss (R,) before the step and the number of correctly classified strings (R,).
         """
         inputs = {"tokens": batch.tokens, "labels": batch.labels}
         if lengths is not None and not self.replicas.reads_strings:
-            inputs["lengths"] = lengths[:, None].expand(-1, batch.tokens.shape[1])
+            inputs["lengths"] = lengths
         if batch.starts is not None:
             inputs["starts"] = batch.starts
         for name, noise in self.replicas.noise_shapes(*batch.tokens.shape[1:]).items():
