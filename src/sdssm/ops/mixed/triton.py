@@ -74,14 +74,14 @@ def forward_kernel(
             logits = logits_of(weights, bias, replica, v, every_k, V, K)
             top = tl.max(logits, axis=0)
             powers = tl.exp(logits - top)
-            total = tl.sum(powers, axis=0)
+            softmax_total = tl.sum(powers, axis=0)
             is_first = tl.program_id(0) == 0
-            tl.store(mixing + symbol * K + every_k, powers / total, mask=(every_k < K) & is_first)
+            tl.store(mixing + symbol * K + every_k, powers / softmax_total, mask=(every_k < K) & is_first)
         for first_k in tl.static_range(0, K, KB):
             if mixing is None:
                 w = tl.load(weights + symbol * K + first_k + k, mask=first_k + k < K, other=0.0)
             else:
-                w = tl.exp(logits_of(weights, bias, replica, v, first_k + k, V, K) - top) / total
+                w = tl.exp(logits_of(weights, bias, replica, v, first_k + k, V, K) - top) / softmax_total
             if K > KB:
                 inside = (first_k + k < K)[:, None] & in_range[None, :]
                 part = tl.load(dictionary + offset + first_k * N * N, mask=inside, other=0.0)
