@@ -25,6 +25,8 @@ MASKED_SYMBOLS = 12
 #: Programs for the weight gradient: about one and a half waves of a large GPU. There are more if a program would have
 #: more than POSITIONS_EACH positions, but at most MAX_SPLITS for one sum.
 PROGRAMS, POSITIONS_EACH, MAX_SPLITS = 192, 256, 96
+#: Multiply float32 by three tensor-core products of its parts, which keeps the precision of float32, unlike TF32.
+PRECISION = "tf32x3"
 #: At most this many for one sum of matrices with many tiles: the parts of 96 such sums would not fit the memory.
 WIDE_TILES, MAX_WIDE_SPLITS = 17, 2
 
@@ -127,7 +129,7 @@ def weight_gradient(
         tokens, order, bounds, lengths, adjoints, states, x0, parts, positions, L, V, splits,
         N=N, TILE=tile, POSITIONS=positions_at_once, BIAS=b is not None,
         ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32,
-        PRECISION="ieee" if adjoints.dtype == torch.float64 else token_tiles.PRECISION, num_warps=4, num_stages=1,
+        PRECISION="ieee" if adjoints.dtype == torch.float64 else PRECISION, num_warps=4, num_stages=1,
     )  # fmt: skip
     dA, db = sum_parts(parts, A.dtype, None if b is None else N * N)
     return dA.view(A.shape), None if db is None else db.view(R, V, N)
