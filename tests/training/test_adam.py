@@ -38,7 +38,9 @@ class AdamState:
             # The settings are columns of one table, as in training.
             table = torch.stack([self.lr, ones * (1 - BETAS[0] ** self.t), ones * (1 - BETAS[1] ** self.t)], dim=-1)
             lr, bias1, bias2 = table.unbind(-1)
-            args = self.p, gradient, self.m, self.v, lr, self.decay, bias1, bias2, BETAS, EPS, clip, self.alive
+            middle = gradient.shape[1] // 3
+            parts = [gradient[:, :middle].clone(), gradient[:, middle:].clone()]
+            args = self.p, parts, self.m, self.v, lr, self.decay, bias1, bias2, BETAS, EPS, clip, self.alive
             return adam_triton.adam_step(*args, ones if loss is None else loss)
         return adam_step(
             self.p, gradient.clone(), self.m, self.v, lr=self.lr, weight_decay=self.decay,

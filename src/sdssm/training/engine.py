@@ -272,14 +272,14 @@ class TrainingEngine:
         if self._gain_penalty is not None:
             inputs["gain_penalty"] = self._gain_penalty
         ramped = dict(zip(self.ramped_buffers, buffers, strict=True))
-        loss, correct, gradient = self.replicas.gradient(inputs, ramped, host)
+        loss, correct, gradients = self.replicas.gradient_parts(inputs, ramped, host)
         replicas = self.replicas
         if self._projection is not None:
             with torch.no_grad():
                 self._projection.mul_(torch.exp(-self._projection_decay * lr)[:, None, None])
         adam_step(
             replicas.flat,
-            gradient,
+            gradients,
             replicas.first,
             replicas.second,
             lr=lr,
@@ -291,6 +291,7 @@ class TrainingEngine:
             clip=self.train.clip,
             alive=replicas.alive,
             loss=loss,
+            packed=replicas.packed,
         )
         replicas.parameters_changed()
         if self._has_centre_loss:

@@ -25,6 +25,8 @@ MASKED_SYMBOLS = 12
 #: Programs for the weight gradient: about one and a half waves of a large GPU. There are more if a program would have
 #: more than POSITIONS_EACH positions, but at most MAX_SPLITS for one sum.
 PROGRAMS, POSITIONS_EACH, MAX_SPLITS = 192, 256, 96
+#: Positions that a program of the weight gradient reads at a time.
+POSITIONS_AT_ONCE = 32
 #: Multiply float32 by three tensor-core products of its parts, which keeps the precision of float32, unlike TF32.
 PRECISION = "tf32x3"
 #: At most this many for one sum of matrices with many tiles: the parts of 96 such sums would not fit the memory.
@@ -117,17 +119,16 @@ def weight_gradient(
         symbols, order = (keys.to(torch.uint8) if V < 256 else keys).sort(dim=1, stable=True)  # fewer radix passes
         starts = torch.arange(V + 1, device=A.device, dtype=symbols.dtype).expand(R, -1).contiguous()
         bounds = torch.searchsorted(symbols, starts)
-    positions_at_once = 32
     tile = min(64, max(16, next_power_of_two(N)))
     tiles = triton.cdiv(N, tile) ** 2
     share = positions if order is None else triton.cdiv(positions, V)
     most = MAX_SPLITS if tiles < WIDE_TILES else MAX_WIDE_SPLITS
     splits = max(PROGRAMS // (R * V * tiles), min(share // POSITIONS_EACH, most), 1)
-    splits = min(splits, triton.cdiv(share, positions_at_once))
+    splits = min(splits, triton.cdiv(share, POSITIONS_AT_ONCE))
     parts = adjoints.new_empty(splits, R * V, N * N if b is None else N * N + N)
     weight_gradient_kernel[(R * V, splits, tiles)](
         tokens, order, bounds, lengths, adjoints, states, x0, parts, positions, L, V, splits,
-        N=N, TILE=tile, POSITIONS=positions_at_once, BIAS=b is not None,
+        N=N, TILE=tile, POSITIONS=POSITIONS_AT_ONCE, BIAS=b is not None,
         ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32,
         PRECISION="ieee" if adjoints.dtype == torch.float64 else PRECISION, num_warps=4, num_stages=1,
     )  # fmt: skip
