@@ -41,7 +41,7 @@ class Counts(NamedTuple):
         return int(self.exponent.max())
 
     def ratios(self) -> bytes:
-        """Return the ratios of the counts (Q,): these decide the ratios of the counts of the next length, to the bit."""
+        """Return the counts (Q,) but for a common power of two; they decide those of the next length, to the bit."""
         return self.mantissa.tobytes() + np.where(self.mantissa > 0, self.exponent - self.top, 0).tobytes()
 
     def rows(self, rows: slice) -> Counts:

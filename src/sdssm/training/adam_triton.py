@@ -3,8 +3,8 @@
 """`adam_step` on a GPU in two launches: sums of squares of blocks of the gradients, then the update.
 
 The gradients of the parameters are read where they are, and not joined first. Every program of the second kernel adds
-up the block sums of its replica in the same order and so gets the same norm, without synchronization. Nothing is read on
-the host: a step can be captured in a graph and is bit-reproducible.
+up the block sums of its replica in the same order and so gets the same norm, without synchronization. Nothing is read
+on the host: a step can be captured in a graph and is bit-reproducible.
 """
 
 from __future__ import annotations

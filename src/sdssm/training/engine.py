@@ -205,7 +205,8 @@ class TrainingEngine:
             batch = _select_step(strings, self.step - steps.start, int(self._host_lengths[row].max()))
             lengths, values = (part[row] for part in self._plan)
             string_lengths = None if len(self.runs) == 1 else lengths[:, None].expand(-1, self.train.batch)
-            loss, correct = self._train_step(batch, string_lengths, values, host=self._host_step(row))
+            shrinking = self._shrinking(values)
+            loss, correct = self._train_step(batch, string_lengths, values, shrinking, host=self._host_step(row))
             self._loss_sum += loss
             self._correct_sum += correct
             self._window_steps += 1
@@ -228,8 +229,9 @@ class TrainingEngine:
         strings = self.stream.draw(self._device_step, lengths, self.width)
         # Of each string, for all steps at once: the scans copy lengths that share memory, in a kernel for each step.
         lengths = lengths[..., None].expand(-1, -1, self.train.batch).contiguous()
+        shrinking = self._shrinking(values)
         results = [
-            self._train_step(_select_step(strings, i, self.width), lengths[i], values[i], offset=i)
+            self._train_step(_select_step(strings, i, self.width), lengths[i], values[i], shrinking[i], offset=i)
             for i in range(count)
         ]
         for total, terms in zip((self._loss_sum, self._correct_sum), zip(*results, strict=True), strict=True):
@@ -244,12 +246,14 @@ class TrainingEngine:
         batch: StringBatch,
         lengths: Tensor | None,
         values: Tensor,
+        shrinking: Tensor,
         offset: int = 0,
         host: HostStep | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Train every replica for one step: strings (R, B, L) of lengths (R, B), scheduled values (R, columns).
 
-        Return the loss (R,) before the step and the number of correctly classified strings (R,).
+        `shrinking` (R,) are the factors of the decay of the projection; without a projection they are ignored. Return
+        the loss (R,) before the step and the number of correctly classified strings (R,).
         """
         inputs = {"tokens": batch.tokens, "labels": batch.labels}
         if lengths is not None and not self.replicas.reads_strings:
@@ -276,7 +280,7 @@ class TrainingEngine:
         replicas = self.replicas
         if self._projection is not None:
             with torch.no_grad():
-                self._projection.mul_(torch.exp(-self._projection_decay * lr)[:, None, None])
+                self._projection.mul_(shrinking[:, None, None])
         adam_step(
             replicas.flat,
             gradients,
@@ -297,6 +301,11 @@ class TrainingEngine:
         if self._has_centre_loss:
             self._moving_accuracy.lerp_(correct / self.train.batch, MOVING_AVERAGE_WEIGHT)
         return loss, correct
+
+    def _shrinking(self, values: Tensor) -> Tensor:
+        """Return the factors of the decay of the projection, for the scheduled values (..., columns) of steps."""
+        lr = values[..., 0]
+        return lr if self._projection is None else torch.exp(-self._projection_decay * lr)
 
     # -- results -----------------------------------------------------------------------------------------------------
 

@@ -62,8 +62,9 @@ def readout_loss(
                 the rows of weight, the mean of their squared distances from their mean, weighted by `classes`
 
     x (..., B, N), weight (..., C, N), labels (..., B) integers in 0..C-1, bias and classes (..., C), gain and shift
-    (..., N), projection (..., N, N) -> loss (...) and correct (...), int64. `classes` is not differentiated. `scale` and `attraction` (the weight of the centre loss) are numbers or tensors
-    over the leading dimensions, by default 1 and 0; scale is not differentiated. The cosine with a zero vector is 0.
+    (..., N), projection (..., N, N) -> loss (...) and correct (...), int64. `scale` and `attraction` (the weight of the
+    centre loss) are numbers or tensors over the leading dimensions, by default 1 and 0. Scale and classes are not
+    differentiated. The cosine with a zero vector is 0.
     With `exact_gradient` loss and gradient keep their precision near a loss of zero, see `sdssm.ops.cross_entropy`.
 
     >>> x = torch.tensor([[3.0, 0.0], [0.0, 0.2]])

@@ -74,13 +74,12 @@ def features(
 ) -> Tensor:
     """Return the features z (..., B, N) of states x: LayerNorm, projection, and division by sqrt(N) with `unit`."""
     h = x
-    if norm:
-        vectors = [None if vector is None or vector.dim() > 1 else vector for vector in (gain, shift)]
-        h = functional.layer_norm(x, x.shape[-1:], *vectors, eps=EPSILON)
-        if gain is not None and vectors[0] is None:
-            h = h * gain[..., None, :]
-        if shift is not None and vectors[1] is None:
-            h = h + shift[..., None, :]
+    if norm and all(vector is None or vector.dim() == 1 for vector in (gain, shift)):
+        h = functional.layer_norm(x, x.shape[-1:], gain, shift, EPSILON)
+    elif norm:
+        h = functional.layer_norm(x, x.shape[-1:], eps=EPSILON)
+        h = h if gain is None else h * gain[..., None, :]
+        h = h if shift is None else h + shift[..., None, :]
     if projection is not None:
         h = h + h @ projection
     return h * x.shape[-1] ** -0.5 if unit else h

@@ -106,8 +106,8 @@ def forward_kernel(
     """Compute losses, centre losses and hits, (R, tiles) each, and with GRADIENTS the gradients.
 
     Hits are correct predictions. dx is (R, B, N); parts (R, tiles, ROW) holds the sums of a tile for weight, bias,
-    gain, shift and projection. With EXACT the gradient of the label's logit is minus the sum of the others. UNIT is
-    the factor of the features. With `classes` the first program of a replica stores `class_spread` in spread (R, N + 2).
+    gain, shift and projection. With EXACT the gradient of the label's logit is minus the sum of the others. UNIT is the
+    factor of the features. With `classes` the first program of a replica stores `class_spread` in spread (R, N + 2).
     """
     tile = tl.program_id(0)
     replica = tl.program_id(1).to(tl.int64)

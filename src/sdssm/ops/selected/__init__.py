@@ -28,8 +28,8 @@ def selected_matrices(dictionary: Tensor, selection: Tensor, bias: Tensor, p: fl
     """Return `mixed_matrices(dictionary, softmax(selection^T + bias), p)`.
 
     selection (..., K, V) holds a logit for each matrix of the dictionary (..., K, N, N) and each symbol, bias (..., K)
-    one for each matrix. The softmax is over the K matrices. The result is (..., V, N, N). As a single operation it needs
-    fewer kernels on a GPU, where a step of a small model mostly waits for kernels to start.
+    one for each matrix. The softmax is over the K matrices. The result is (..., V, N, N). On a GPU this takes fewer
+    kernels than two operations, and a step of a small model mostly waits for kernels to start.
 
     >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> selection = torch.tensor([[50.0, 0.0], [0.0, 0.0]])  # symbol 0 selects `keep`, symbol 1 mixes both

@@ -45,9 +45,7 @@ def softmax_gradient_kernel(
     tl.store(dbias + replica * K + k, total, mask=k < K)
 
 
-def forward(
-    dictionary: Tensor, selection: Tensor, bias: Tensor, p: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def forward(dictionary: Tensor, selection: Tensor, bias: Tensor, p: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return A (R, V, N, N), norms (R, V, N), empty without p, and the weights of the mixture (R, V, K).
 
     dictionary (R, K, N, N), selection (R, K, V), bias (R, K), p (R,).
