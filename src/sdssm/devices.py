@@ -21,6 +21,8 @@ DeviceLike: TypeAlias = "str | torch.device"
 TRITON_LARGEST_STATE = 256
 #: The largest matrix of the token scan, the mixture scan and mixed matrices in Triton, which read larger ones in tiles.
 TRITON_LARGEST_MATRIX = 512
+#: The largest projection that is part of the kernel of the readout; a larger one would not fit beside the classes.
+TRITON_LARGEST_PROJECTION = 64
 #: The largest head of `delta_scan` in Triton: three matrices of a larger one would not fit the registers.
 TRITON_LARGEST_HEAD = 128
 #: What users call devices that have another name here.

@@ -33,6 +33,7 @@ from tests.ops.test_filter import FILTER
 from tests.ops.test_lstm import LSTM
 from tests.ops.test_mixed import MIXED
 from tests.ops.test_readout import READOUT
+from tests.ops.test_selected import SELECTED
 from tests.ops.test_selective import SELECTIVE
 
 OPERATIONS: list[Operation[Any]] = [
@@ -44,6 +45,7 @@ OPERATIONS: list[Operation[Any]] = [
     COLUMN_MIXTURE,
     FILTER,
     MIXED,
+    SELECTED,
     READOUT,
 ]
 Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]

@@ -28,7 +28,11 @@ from tests.ops.differentiable import (
 
 @dataclasses.dataclass(frozen=True)
 class Readout:
-    """The sizes and options of one call; `affine`: gain and shift; `numbers`: scale and attraction."""
+    """The sizes and options of one call.
+
+    `affine`: gain and shift; `numbers`: scale and attraction; `projected`: a projection of the features, of norm 1;
+    `classes`: the attraction is divided by the variance of the rows of weight that occur.
+    """
 
     lead: tuple[int, ...] = ()
     B: int = 5
@@ -40,6 +44,8 @@ class Readout:
     cosine: bool = False
     numbers: str = "none"  # or "shared" by all replicas, or "each" its own
     exact: bool = False  # the gradient near a loss of zero
+    projected: bool = False
+    classes: bool = False
 
 
 CASES = [
@@ -54,6 +60,10 @@ CASES = [
     Readout((3,), 17, 5, 7, bias=True, affine=True, exact=True),
     Readout((3,), 18, 6, 5, cosine=True, affine=True, numbers="each", exact=True),
     Readout((2,), 4, 1, 3, bias=True, norm=False, numbers="each", exact=True),
+    Readout((3,), 18, 6, 5, cosine=True, numbers="each", projected=True, classes=True),
+    Readout((), 17, 3, 4, cosine=True, affine=True, numbers="shared", projected=True),
+    Readout((2,), 5, 4, 3, cosine=True, norm=False, numbers="each", classes=True),
+    Readout((2,), 9, 4, 7, bias=True, affine=True, projected=True),
 ]
 
 
@@ -73,6 +83,12 @@ def build(case: Readout, device: str = "cpu", dtype: torch.dtype = torch.float64
         scale = draw(*lead).abs().to(device) + 2
         if case.cosine:
             leaves["attraction"] = draw(*lead).abs()
+    if case.projected:
+        leaves["projection"] = draw(*lead, N, N) / 4
+    classes = None
+    if case.classes:  # the second does not occur in the first replica
+        classes = torch.ones(*lead, C, device=device)
+        classes.view(-1, C)[0, 1] = 0
     labels = torch.randint(0, C, (*lead, B), generator=torch.Generator().manual_seed(1)).to(device)
 
     def function(leaves: Leaves) -> tuple[Tensor, ...]:
@@ -87,6 +103,9 @@ def build(case: Readout, device: str = "cpu", dtype: torch.dtype = torch.float64
             cosine=case.cosine,
             scale=scale,
             attraction=leaves.get("attraction", attraction if case.cosine else None),
+            projection=leaves.get("projection"),
+            unit=case.projected,
+            classes=classes,
             exact_gradient=case.exact,
         )
 
@@ -222,6 +241,17 @@ def test_a_zero_vector_has_cosine_zero_and_no_gradient(device: str) -> None:
         assert all(grad.isfinite().all() for grad in grads)
 
 
+def test_attraction_is_relative_to_the_variance_of_the_classes_that_occur(device: str) -> None:
+    draw = draws()
+    x, weight = draw(9, 6).to(device), draw(4, 6).to(device)
+    labels = torch.randint(0, 3, (9,), generator=torch.Generator().manual_seed(2)).to(device)
+    classes = torch.tensor([1.0, 1.0, 1.0, 0.0], device=device)
+    variance = weight[:3].sub(weight[:3].mean(0)).square().sum(-1).mean()
+    options: Any = {"cosine": True, "norm": False, "scale": 5}
+    actual = ops.readout_loss(x, weight, labels, attraction=2, classes=classes, **options)
+    torch.testing.assert_close(actual, ops.readout_loss(x, weight, labels, attraction=2 / variance, **options))
+
+
 def test_large_logits_do_not_overflow(device: str) -> None:
     function, leaves = build(Readout((), 6, 4, 5, norm=False), device, torch.float32)
     leaves["x"] = leaves["x"] * 1e4
@@ -260,6 +290,12 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
     (r"scale of shape \(2,\).*broadcast", lambda: ops.readout_loss(D(3, 2, 3), D(4, 3), Y, scale=D(2))),
     (r"scale requires a gradient", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, scale=D(()).requires_grad_())),
     (r"scale has dtype torch.bool", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, scale=D(()).bool())),
+    (r"projection has shape \(2, 3\).*N=3", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, projection=D(2, 3))),
+    (r"classes was given without attraction", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, classes=D(4))),
+    (
+        r"classes has shape \(3,\).*C=4",
+        lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, cosine=True, attraction=1, classes=D(3)),
+    ),
     (r"x is a list", lambda: ops.readout_loss([1.0], D(4, 3), Y)),  # type: ignore[arg-type]
 ]
 
@@ -280,8 +316,9 @@ READOUT = Operation(
         Readout((2,), 128, C, N, cosine=cosine, bias=not cosine, affine=True, numbers="each")
         for C, N in ((60, 64), (256, 256), (130, 100))
         for cosine in (False, True)
-    ],
-    small=[dataclasses.replace(CASES[i], B=4, N=3) for i in (1, 5, 6, 8)],
+    ]
+    + [Readout((2,), 128, 60, 64, cosine=True, numbers="each", projected=True, classes=True)],
+    small=[dataclasses.replace(CASES[i], B=4, N=3) for i in (1, 5, 6, 8, 14)],
     mapped=[*CASES[:7], *CASES[8:]],
     tiny=[CASES[5]],
     full=[CASES[1]],
@@ -295,7 +332,8 @@ READOUT = Operation(
                 (Readout((2,), 18, 37, 5, cosine=cosine, bias=not cosine, affine=True, numbers="each", exact=exact), 0)
                 for cosine in (False, True)
                 for exact in (False, True)
-            ],
+            ]
+            + [(Readout((2,), 18, 37, 5, cosine=True, numbers="each", projected=True, classes=True), 0)],
         )
     ],
     sixteen=False,  # its own test has a smaller tolerance

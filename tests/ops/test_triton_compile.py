@@ -120,7 +120,7 @@ def test_token_tiles_compile(V: int, N: int, rescale: bool, compiled_kernels: li
     states, final, factors = module.forward(A, b, tokens, x0, lengths, rescale=rescale, mode="recurrent")
     args = (None, final, A, b, tokens, x0, lengths, states, factors)
     module.backward(*args, rescale=rescale, mode="recurrent")
-    assert {"tiles_forward_kernel", "backward_kernel", "weight_gradient_kernel"} <= set(compiled_kernels)
+    assert {"tiles_forward_kernel", "tiles_backward_kernel", "weight_gradient_kernel"} <= set(compiled_kernels)
 
 
 @pytest.mark.parametrize(("N", "dtype"), [(64, torch.float32), (60, torch.float64), (512, torch.float32)])
@@ -131,6 +131,16 @@ def test_mixed_matrices_compile(N: int, dtype: torch.dtype, compiled_kernels: li
     matrices, norms = mixed.forward(dictionary, weights, p)
     mixed.backward(matrices, dictionary, weights, p, matrices, norms)
     assert {"forward_kernel", "backward_kernel", "partial_sums_kernel"} <= set(compiled_kernels)
+
+
+@pytest.mark.parametrize(("K", "dtype"), [(6, torch.float32), (18, torch.float64)])
+def test_selected_matrices_compile(K: int, dtype: torch.dtype, compiled_kernels: list[str]) -> None:
+    from sdssm.ops.selected import triton as selected
+
+    dictionary, selection, bias, p = (new(*shape, dtype=dtype) for shape in ((2, K, 64, 64), (2, K, 9), (2, K), (2,)))
+    outputs = selected.forward(dictionary, selection, bias, p)
+    selected.backward(outputs[0], dictionary, selection, bias, p, *outputs)
+    assert {"forward_kernel", "backward_kernel", "softmax_gradient_kernel"} <= set(compiled_kernels)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +154,10 @@ def test_readout_compiles(
 
     x, weight, gain, shift = (new(*shape, dtype=dtype) for shape in ((2, 40, N), (2, C, N), (2, N), (2, N)))
     bias, numbers = (None, new(2, dtype=dtype)) if cosine else (new(2, C, dtype=dtype), None)
-    tensors = (x, weight, bias, gain, shift, new(2, 40, dtype=torch.int64), numbers, numbers)
-    outputs = readout.forward(*tensors, True, cosine, exact, True)
-    readout.backward(outputs[0], *tensors, *outputs, True, cosine, exact, True)
+    projection, classes = (new(2, N, N, dtype=dtype), new(2, C, dtype=dtype)) if cosine and not exact else (None, None)
+    tensors = (x, weight, bias, gain, shift, new(2, 40, dtype=torch.int64), numbers, numbers, projection, classes)
+    outputs = readout.forward(*tensors, True, cosine, cosine, exact, True)
+    readout.backward(outputs[0], *tensors, *outputs, True, cosine, cosine, exact, True)
     assert {"forward_kernel", "totals_kernel", "backward_kernel"} <= set(compiled_kernels)
 
 

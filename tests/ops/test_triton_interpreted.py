@@ -101,7 +101,7 @@ def test_many_symbols() -> None:
 @pytest.mark.parametrize("symbols", [1, 2, 3, 4])
 @pytest.mark.parametrize("options", [{"b": True, "x0": False}, {"rescale": True}], ids=str)
 def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel for many rows: two tiles of rows, the last short, with different lengths within a tile."""
+    """The kernels for many rows: two tiles of rows, the last short, with different lengths within a tile."""
     from sdssm.ops._triton import token_tiles
 
     used: list[bool] = []
@@ -109,5 +109,6 @@ def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.
     monkeypatch.setattr(token_tiles, "is_faster", lambda *args: used.append(is_faster(*args)) or used[-1])  # type: ignore[func-returns-value]
     monkeypatch.setattr(token_tiles, "LEAST_ROWS", 1)
     case = Case("token", 4, 17, lead=(2, 18), lengths=symbols > 1, dtype=torch.float32, symbols=symbols, **options)
-    compare_with_reference(case, "triton", "recurrent")
-    assert used == [True]
+    for through in ("states", "final"):
+        compare_with_reference(case, "triton", "recurrent", through=through)
+    assert used == [True] * 4

@@ -86,6 +86,17 @@ def test_samples_of_tasks_follow_the_definition(name: str, sampling: str) -> Non
     assert_follows(task.sample(20 * len(expected), length, generator=generator(), sampling=sampling).tokens, expected)
 
 
+@pytest.mark.parametrize("name", ["a5", "d4", "even_pairs", "cycle", "regex[ab]:(a|b)*abb"])
+def test_counts_that_repeat_are_those_of_each_length(name: str) -> None:
+    """Most tasks repeat their counts, up to powers of two; those of `cycle` grow by a factor of 3 and do not."""
+    counts = StringCounts(sdssm.task(name).minimal)
+    all_counts = counts.up_to(1500)
+    for length in (0, 1, 7, 499, 1000, 1499, 1500):
+        expected = counts.at(length)
+        assert np.array_equal(all_counts.mantissa[length], expected.mantissa)
+        assert np.array_equal(all_counts.exponent[length], expected.exponent)
+
+
 def test_counts_match_python_integers() -> None:
     task = sdssm.task("random:6x3:1")
     counts, exact = StringCounts(task.minimal), [0] * task.minimal.n_states

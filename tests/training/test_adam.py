@@ -38,8 +38,16 @@ class AdamState:
             # The settings are columns of one table, as in training.
             table = torch.stack([self.lr, ones * (1 - BETAS[0] ** self.t), ones * (1 - BETAS[1] ** self.t)], dim=-1)
             lr, bias1, bias2 = table.unbind(-1)
-            args = self.p, gradient, self.m, self.v, lr, self.decay, bias1, bias2, BETAS, EPS, clip, self.alive
-            return adam_triton.adam_step(*args, ones if loss is None else loss)
+            middle = gradient.shape[1] // 3
+            parts = [gradient[:, :middle].clone(), gradient[:, middle:].clone()]
+            args = self.p, parts, self.m, self.v, lr, self.decay, bias1, bias2, BETAS, EPS, clip, self.alive
+            packed = torch.full_like(self.p, torch.nan).view(-1)
+            norm = adam_triton.adam_step(*args, ones if loss is None else loss, packed)
+            written = torch.cat([part.flatten() for part in self.p.split([middle, gradient.shape[1] - middle], 1)])
+            is_written = ~packed.isnan()
+            assert is_written.sum() == self.alive.sum() * self.p.shape[1]  # a replica that is not alive keeps its own
+            assert torch.equal(packed[is_written], written[is_written])
+            return norm
         return adam_step(
             self.p, gradient.clone(), self.m, self.v, lr=self.lr, weight_decay=self.decay,
             bias1=ones * (1 - BETAS[0] ** self.t), bias2=ones * (1 - BETAS[1] ** self.t), betas=BETAS, eps=EPS,

@@ -214,7 +214,7 @@ class SelectiveDense(Mixer):
 
     def symbol_parts(self, table: Tensor | None) -> SymbolTransitions:
         """Return the transitions for a table of inputs (V, D); None is the identity (one-hot inputs)."""
-        A = self._matrices(self._weights(table))
+        A = self._symbol_matrices(table)
         added = None
         if self.skip is not None:
             added = self.skip.mT if table is None else table @ self.skip.mT
@@ -258,6 +258,13 @@ class SelectiveDense(Mixer):
         )
 
     # Below, u = None is the identity matrix, the table of one-hot inputs.
+
+    def _symbol_matrices(self, table: Tensor | None) -> Tensor:
+        """Return the transition matrices (V, N, N) for a table of inputs (V, D)."""
+        bias = self.selection.bias
+        if table is not None or bias is None or self.settings.is_tempered or self.settings.is_constrained:
+            return self._matrices(self._weights(table))
+        return ops.selected_matrices(self.dictionary, self.selection.weight, bias, self.column_norm)
 
     def _weights(self, u: Tensor | None) -> Tensor:
         logits = self.selection.weight.mT + self.selection.bias if u is None else self.selection(u)

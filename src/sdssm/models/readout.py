@@ -111,9 +111,8 @@ class Readout(nn.Module):
             loss = ops.cross_entropy(logits, labels, exact_gradient=exact_gradient)
             return loss, (logits.argmax(-1) == labels).sum()
         weight = self._rows(vectors)
-        if self.projection is not None or attraction is not None:
-            x = self._project(x if norm is None else norm(x)) * x.shape[-1] ** -0.5  # h has norm 1
-            norm = None  # already applied
+        if attraction is not None and classes is None:
+            classes = weight.new_ones(len(weight))
         return ops.readout_loss(
             x,
             weight,
@@ -124,7 +123,10 @@ class Readout(nn.Module):
             norm=norm is not None,
             cosine=self.scale is not None,
             scale=self.scale,
-            attraction=None if attraction is None else attraction / centre_variance(weight, classes),
+            attraction=attraction,
+            projection=self.projection,
+            unit=self.projection is not None or attraction is not None,  # h has norm 1
+            classes=None if attraction is None else classes,
             exact_gradient=exact_gradient,
         )
 
@@ -145,13 +147,6 @@ class Readout(nn.Module):
     def _rows(self, vectors: Tensor | None) -> Tensor:
         """Return one row of weights for each class; with vectors X, X (W h) is computed as (X W) h."""
         return self.weight if vectors is None else vectors @ self.weight
-
-
-def centre_variance(weight: Tensor, classes: Tensor | None) -> Tensor:
-    """Return the mean squared distance of the centres (C, F) of the classes that occur from their mean."""
-    share = weight.new_ones(len(weight)) if classes is None else classes
-    share = (share / share.sum())[:, None]
-    return (share * (weight - (share * weight).sum(0)).square()).sum().clamp(min=1e-12)
 
 
 def apply_dropout(x: Tensor, rate: float, noise: Tensor | None) -> Tensor:

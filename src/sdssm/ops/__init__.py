@@ -21,6 +21,7 @@ from sdssm.ops.mixed import mixed_matrices
 from sdssm.ops.mixture import mixture_scan, mixture_step
 from sdssm.ops.norms import column_norm
 from sdssm.ops.readout import readout_loss
+from sdssm.ops.selected import selected_matrices
 from sdssm.ops.selective import selective_scan, selective_step
 from sdssm.ops.token import token_scan, token_step
 
@@ -49,6 +50,7 @@ __all__ = [
     "mixture_scan",
     "mixture_step",
     "readout_loss",
+    "selected_matrices",
     "selective_scan",
     "selective_step",
     "token_scan",

@@ -70,6 +70,8 @@ def broadcast_leads(op: str, tensors: Sequence[tuple[str, Tensor | None, int]]) 
 def flatten_leading(tensor: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor:
     """Broadcast the leading dimensions to `lead` and reshape them to `shape`; contiguous."""
     own, rest = lead_of(tensor, tail), tensor.shape[tensor.dim() - tail :]
+    if math.prod(own) == math.prod(lead):  # `expand` would sum the gradient over dimensions of size 1, in a kernel
+        return tensor.reshape(*shape, *rest).contiguous()
     if tuple(own) != tuple(lead):
         tensor = tensor.expand(*lead, *rest)
     if len(lead) != len(shape) or (-1 not in shape and tuple(lead) != tuple(shape)):

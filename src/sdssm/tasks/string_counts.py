@@ -23,6 +23,8 @@ ZERO_EXPONENT = -(1 << 40)
 SMALLEST_POWER = 64
 #: The counts of every BLOCK-th length are kept, and those of BLOCK adjacent lengths computed again from them.
 BLOCK = 256
+#: The most lengths that are searched for counts with the same ratios.
+MOST_RATIOS = 1 << 12
 #: The most cumulative weights that are kept between calls.
 MOST_KEPT = 1 << 24
 
@@ -33,9 +35,28 @@ class Counts(NamedTuple):
     mantissa: Floats
     exponent: Ints
 
+    @property
+    def top(self) -> int:
+        """The greatest exponent."""
+        return int(self.exponent.max())
+
+    def ratios(self) -> bytes:
+        """Return the counts (Q,) but for a common power of two; they decide those of the next length, to the bit."""
+        return self.mantissa.tobytes() + np.where(self.mantissa > 0, self.exponent - self.top, 0).tobytes()
+
     def rows(self, rows: slice) -> Counts:
         """Return some rows of counts (rows, Q)."""
         return Counts(self.mantissa[rows], self.exponent[rows])
+
+
+def _repeat(counts: Counts, first: int, longest: int) -> Counts:
+    """Continue counts (T, Q) up to a length, (longest + 1, Q); the last ones have the ratios of those at `first`."""
+    period = len(counts.mantissa) - 1 - first
+    doublings = counts.rows(slice(-1, None)).top - counts.rows(slice(first, first + 1)).top
+    turns, offset = np.divmod(np.maximum(np.arange(longest + 1) - first, 0), period)
+    source = np.minimum(np.arange(longest + 1), first) + offset
+    mantissa, exponent = counts.mantissa[source], counts.exponent[source]
+    return Counts(mantissa, np.where(mantissa > 0, exponent + (turns * doublings)[:, None], exponent))
 
 
 class ChoiceLists:
@@ -148,10 +169,15 @@ class StringCounts:
 
     def up_to(self, longest: int) -> Counts:
         """Return the numbers of strings of the lengths 0..longest that reach each state: (longest + 1, Q)."""
-        counts = [self._kept[0]]
-        for _ in range(longest):
+        counts, known = [self._kept[0]], dict[bytes, int]()
+        for length in range(longest):
+            first = known.setdefault(counts[-1].ratios(), length)
+            if first < length:  # the counts of a group repeat in the end, but for a power of two
+                return _repeat(Counts(*map(np.stack, zip(*counts, strict=True))), first, longest)
+            if len(known) > MOST_RATIOS:
+                known.clear()
             counts.append(self.in_edges.totals(counts[-1]))
-        return Counts(*(np.stack(part) for part in zip(*counts, strict=True)))
+        return Counts(*map(np.stack, zip(*counts, strict=True)))
 
     def last_transition_weights(self, length: int) -> Ints:
         """Return the cumulative weights of `in_edges` as last transitions of the strings of a length, (E + 1,)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +74,7 @@ class WalkTables:
                 f"thresholds, but the limit is {MOST_THRESHOLDS:,}; use shorter strings, or sampling='uniform'"
             )
         parts = [
-            _MachineWalk.build(machine, longest) if k in walked else _MachineWalk.empty(machine, longest)
+            _shared_walk(machine, longest) if k in walked else _MachineWalk.empty(machine, longest)
             for k, machine in enumerate(machines)
         ]
         first_state, first_edge, first_label = (
@@ -175,6 +176,21 @@ class _MachineWalk(NamedTuple):
             ascending = np.argsort(~occurs, axis=1, kind="stable")  # the labels that occur come first
             walk.labels[rows] = np.where(np.take_along_axis(occurs, ascending, 1), ascending, 0)
         return walk
+
+
+def _shared_walk(machine: LabelledTable, longest: int) -> _MachineWalk:
+    """Return the tables of a machine; those of the last call again if that was for the same machine and length.
+
+    Balanced and covering strings need the same tables, which take seconds for strings of 50,000 symbols.
+    """
+    table, labels = machine.table, machine.labels
+    return _cached_walk(table.tobytes(), table.shape, machine.start, labels.tobytes(), longest)
+
+
+@lru_cache(maxsize=1)
+def _cached_walk(table: bytes, shape: tuple[int, ...], start: int, labels: bytes, longest: int) -> _MachineWalk:
+    states = np.frombuffer(table, dtype=np.int64).reshape(shape)
+    return _MachineWalk.build(LabelledTable(states, start, np.frombuffer(labels, dtype=np.int64)), longest)
 
 
 def _offsets(sizes: Sequence[int]) -> Ints:

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 #: The value that `torch.nn.utils.clip_grad_norm_` adds to the norm.
 CLIP_EPS = 1e-6
+#: At most so many gradients are read where they are on a GPU, by kernels with code for each; more are joined first.
+MOST_PARTS = 32
 
 
 @torch.no_grad()
 def adam_step(
     parameters: Tensor,
-    gradient: Tensor,
+    gradients: Tensor | Sequence[Tensor],
     first: Tensor,
     second: Tensor,
     *,
@@ -34,15 +37,17 @@ def adam_step(
     clip: float | None,
     alive: Tensor,
     loss: Tensor,
+    packed: Tensor | None = None,
 ) -> Tensor:
     """Update parameters and moments in place; return the norms (R,) of the unclipped gradients.
 
-    parameters, gradient, first, second: (R, P); the last two are Adam's moments.
+    parameters, first, second: (R, P); the last two are Adam's moments.
+    gradients: (R, P), or parts (R, ...) of it that follow each other; their contents are undefined afterwards.
 
     lr, weight_decay, loss: (R,).
     bias1, bias2: (R,), the bias corrections 1 - beta1^t and 1 - beta2^t at step t, counted from 1.
     alive: (R,), bool; set to False for replicas whose loss or gradient is not finite.
-    gradient: its contents are undefined afterwards.
+    packed: (R * P,), on a GPU only; the new parameters are written to it as well, part after part, (R, ...) each.
 
     >>> p, m, v = torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2)
     >>> alive, ones = torch.tensor([True]), torch.ones(1)
@@ -52,12 +57,16 @@ def adam_step(
     >>> p
     tensor([[-0.1000, -0.1000]])
     """
-    tensors = parameters, gradient, first, second
+    parts = [gradients] if isinstance(gradients, Tensor) else list(gradients)
     settings = lr, weight_decay, bias1, bias2
     if parameters.is_cuda and parameters.dtype == torch.float32 and importlib.util.find_spec("triton"):
         from sdssm.training import adam_triton
 
-        return adam_triton.adam_step(*tensors, *settings, betas, eps, clip, alive, loss)
+        return adam_triton.adam_step(
+            parameters, parts, first, second, *settings, betas, eps, clip, alive, loss, packed
+        )  # fmt: skip
+    gradient = join_parts(parts)
+    tensors = parameters, gradient, first, second
     norms = torch.stack([torch.linalg.vector_norm(row) for row in gradient])
     alive &= torch.isfinite(norms) & torch.isfinite(loss)
     # Replica by replica: each one fits into the cache, and its numbers do not depend on the number of replicas.
@@ -69,6 +78,11 @@ def adam_step(
             p, g, m, v = (tensor[replica] for tensor in tensors)
             _update(p, g, m, v, scale, decay, rate * root / correction1, eps * root, betas)
     return norms
+
+
+def join_parts(parts: Sequence[Tensor]) -> Tensor:
+    """Return parts (R, ...) of a gradient as one tensor, (R, P)."""
+    return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
 
 
 def _update(

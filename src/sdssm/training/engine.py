@@ -206,9 +206,9 @@ class TrainingEngine:
             row = self.step - self._plan_start
             batch = _select_step(strings, self.step - steps.start, int(self._host_lengths[row].max()))
             lengths, values = (part[row] for part in self._plan)
-            loss, correct = self._train_step(
-                batch, None if len(self.runs) == 1 else lengths, values, host=self._host_step(row)
-            )
+            string_lengths = None if len(self.runs) == 1 else lengths[:, None].expand(-1, self.train.batch)
+            shrinking = self._shrinking(values)
+            loss, correct = self._train_step(batch, string_lengths, values, shrinking, host=self._host_step(row))
             self._loss_sum += loss
             self._correct_sum += correct
             self._window_steps += 1
@@ -229,8 +229,11 @@ class TrainingEngine:
         rows = self._plan_row + torch.arange(count, device=self.device)
         lengths, values = (part.index_select(0, rows) for part in self._plan)
         strings = self.stream.draw(self._device_step, lengths, self.width)
+        # Of each string, for all steps at once: the scans copy lengths that share memory, in a kernel for each step.
+        lengths = lengths[..., None].expand(-1, -1, self.train.batch).contiguous()
+        shrinking = self._shrinking(values)
         results = [
-            self._train_step(_select_step(strings, i, self.width), lengths[i], values[i], offset=i)
+            self._train_step(_select_step(strings, i, self.width), lengths[i], values[i], shrinking[i], offset=i)
             for i in range(count)
         ]
         for total, terms in zip((self._loss_sum, self._correct_sum), zip(*results, strict=True), strict=True):
@@ -245,18 +248,20 @@ class TrainingEngine:
         batch: StringBatch,
         lengths: Tensor | None,
         values: Tensor,
+        shrinking: Tensor,
         offset: int = 0,
         host: HostStep | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Train every replica for one step: strings (R, B, L) of lengths (R,), scheduled values (R, columns).
+        """Train every replica for one step: strings (R, B, L) of lengths (R, B), scheduled values (R, columns).
 
-        Return the loss (R,) before the step and the number of correct predictions (R,), one for each label.
+        `shrinking` (R,) are the factors of the decay of the projection; without a projection they are ignored. Return
+        the loss (R,) before the step and the number of correct predictions (R,), one for each label.
         """
         inputs = {"tokens": batch.tokens, "labels": batch.labels}
         if batch.prefix_labels is not None and batch.ends is not None:
             inputs |= {"labels": batch.prefix_labels, "ends": batch.ends[:, None].expand_as(batch.prefix_labels)}
         if lengths is not None and not self.replicas.reads_strings:
-            inputs["lengths"] = lengths[:, None].expand(-1, batch.tokens.shape[1])
+            inputs["lengths"] = lengths
         if batch.starts is not None:
             inputs["starts"] = batch.starts
         for name, noise in self.replicas.noise_shapes(*batch.tokens.shape[1:]).items():
@@ -275,14 +280,14 @@ class TrainingEngine:
         if self._gain_penalty is not None:
             inputs["gain_penalty"] = self._gain_penalty
         ramped = dict(zip(self.ramped_buffers, buffers, strict=True))
-        loss, correct, gradient = self.replicas.gradient(inputs, ramped, host)
+        loss, correct, gradients = self.replicas.gradient_parts(inputs, ramped, host)
         replicas = self.replicas
         if self._projection is not None:
             with torch.no_grad():
-                self._projection.mul_(torch.exp(-self._projection_decay * lr)[:, None, None])
+                self._projection.mul_(shrinking[:, None, None])
         adam_step(
             replicas.flat,
-            gradient,
+            gradients,
             replicas.first,
             replicas.second,
             lr=lr,
@@ -294,11 +299,17 @@ class TrainingEngine:
             clip=self.train.clip,
             alive=replicas.alive,
             loss=loss,
+            packed=replicas.packed,
         )
         replicas.parameters_changed()
         if self._has_centre_loss:
             self._moving_accuracy.lerp_(correct / self._labels_per_step, MOVING_AVERAGE_WEIGHT)
         return loss, correct
+
+    def _shrinking(self, values: Tensor) -> Tensor:
+        """Return the factors of the decay of the projection, for the scheduled values (..., columns) of steps."""
+        lr = values[..., 0]
+        return lr if self._projection is None else torch.exp(-self._projection_decay * lr)
 
     # -- results -----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from torch.func import functional_call, vmap
 from sdssm.models import Classifier, TokenModel, WrappedModule
 from sdssm.models.names import tensors_for_file
 from sdssm.models.state_targets import state_loss
+from sdssm.training.adam import MOST_PARTS, join_parts
 from sdssm.training.parameter_rows import ParameterRows, check_tensors, zip_slots
 
 
@@ -37,13 +38,21 @@ class Replicas(ParameterRows):
         self.exact_gradient = False
 
     @abstractmethod
+    def gradient_parts(
+        self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None = None
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Return loss (R,), number of correct predictions (R,) and gradients on inputs (R, ...).
+
+        The gradients (R, *shape) of the parameters follow each other as in a row of `flat`; one may stand for several.
+        `ramped` are the values (R,) of the buffers that follow a schedule.
+        """
+
     def gradient(
         self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return loss (R,), number of correct predictions (R,) and gradient (R, P) on inputs (R, ...).
-
-        `ramped` are the values (R,) of the buffers that follow a schedule.
-        """
+        """Return loss, number of correct predictions and gradient (R, P), see `gradient_parts`."""
+        loss, correct, parts = self.gradient_parts(inputs, ramped, host)
+        return loss, correct, join_parts(parts)
 
     @abstractmethod
     def noise_shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
@@ -69,6 +78,9 @@ class Replicas(ParameterRows):
     def trained_buffers(self, replica: int) -> dict[str, Tensor]:
         """Return copies of the buffers that training may change, such as running means, by their names in files."""
         return {}
+
+    #: The parameters once more, slot after slot, (R * P,), which `adam_step` writes as well; None if there is no copy.
+    packed: Tensor | None = None
 
     def parameters_changed(self) -> None:  # most need nothing
         """Tell the models that `flat` has changed."""
@@ -113,8 +125,14 @@ class SideBySideReplicas(Replicas):
     def __init__(self, models: Sequence[TokenModel], device: torch.device) -> None:
         super().__init__(models, device)
         self.template = _Loss(copy.deepcopy(models[0])).to(device).train()
-        # Autograd leaves that share the memory of `flat`: there is one gradient for each, and they are concatenated.
-        self.leaves = [part.detach().requires_grad_() for part in self.split(self.flat)]
+        # On a GPU the kernels read parameters that are contiguous. Those of several replicas are not in `flat`, and to
+        # copy them for each operation takes several kernels a step; `adam_step` writes this copy at once.
+        is_copied = device.type == "cuda" and len(models) > 1 and len(self.slots) <= MOST_PARTS
+        is_copied = is_copied and all(slot.dtype == torch.float32 for slot in self.slots)
+        self.packed = torch.empty_like(self.flat).view(-1) if is_copied else None
+        self._copy_leaves()
+        # Autograd leaves that share the memory of `packed` or `flat`: there is one gradient for each.
+        self.leaves = [part.detach().requires_grad_() for part in self._parameters()]
         self.names = [f"model.{slot.name}" for slot in self.slots]
         self.constants = {  # buffers, and parameters that are not trained
             f"model.{name}": torch.stack([_constants(model)[name] for model in models]).to(device)
@@ -122,9 +140,23 @@ class SideBySideReplicas(Replicas):
         }
         self._ones = torch.ones(len(models), dtype=self.flat.dtype, device=device)
 
-    def gradient(
+    def _parameters(self) -> list[Tensor]:
+        """Return the parameters of all replicas, (R, *shape) each, that the losses are computed from."""
+        if self.packed is None:
+            return self.split(self.flat)
+        rows = torch.split(self.packed, [len(self) * slot.size for slot in self.slots])
+        return [slot.unpack(part.view(len(self), -1)) for slot, part in zip(self.slots, rows, strict=True)]
+
+    @torch.no_grad()
+    def _copy_leaves(self) -> None:
+        """Copy the parameters in `flat` to `packed`, if there is one."""
+        if self.packed is not None:
+            rows = torch.split(self.flat, [slot.size for slot in self.slots], dim=-1)
+            torch.cat([part.flatten() for part in rows], out=self.packed)
+
+    def gradient_parts(
         self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
         constants = {**self.constants, **{f"model.{name}": value for name, value in ramped.items()}}
         parameters = dict(zip(self.names, self.leaves, strict=True))
         if len(self) == 1:
@@ -142,7 +174,7 @@ class SideBySideReplicas(Replicas):
         parts = [
             torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(self.leaves, grads, strict=True)
         ]
-        return loss.detach(), correct, torch.cat([part.reshape(len(self), -1) for part in parts], dim=1)
+        return loss.detach(), correct, parts
 
     def _loss(self, tensors: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return loss and number of correct predictions of one replica with these parameters and buffers."""
@@ -176,6 +208,7 @@ class SideBySideReplicas(Replicas):
             shapes = {name: value.shape for name, value in tensors_for_file(model).items()}
             check_tensors(self.model_name, shapes, tensors)
         self.restore_rows(replica, tensors, optimizer)
+        self._copy_leaves()
         for name, constant in self.constants.items():  # random but not trained, such as phases: as they were drawn
             value = tensors.get(model.file_name(name.removeprefix("model.")))
             if value is not None:

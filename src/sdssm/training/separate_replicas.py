@@ -104,15 +104,15 @@ class SeparateReplicas(Replicas):
 
     # -- losses and gradients ----------------------------------------------------------------------------------------
 
-    def gradient(
+    def gradient_parts(
         self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
         with warnings.catch_warnings():
             # cuDNN then copies the weights in each call, which is little work in a training step.
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             results = [self._gradient_of(replica, inputs, ramped, host) for replica in range(len(self))]
         loss, correct, gradient = (torch.stack(values) for values in zip(*results, strict=True))
-        return loss, correct, gradient
+        return loss, correct, [gradient]
 
     def _gradient_of(
         self, replica: int, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None

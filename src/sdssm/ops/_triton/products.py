@@ -109,10 +109,10 @@ def products_kernel(
     log_scale = tl.sum(tl.sum(r, axis=1), axis=0)
 
     index = matrix_index(tokens, row, replica, start, L, count, SOURCE)
-    w, rho = coefficients(weights, norms, index, count, S, SP, KP, RESIDENT, ACC)
+    w, rho = coefficients(weights, norms, index, count, SOURCE, S, SP, KP, RESIDENT, ACC)
     for t in range(start, stop):
         ahead = matrix_index(tokens, row, replica, tl.minimum(t + 1, L - 1), L, count, SOURCE)
-        w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, RESIDENT, ACC)
+        w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, SOURCE, S, SP, KP, RESIDENT, ACC)
         a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
                        SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
         if ADJOINT and RESCALE:

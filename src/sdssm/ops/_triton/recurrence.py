@@ -67,8 +67,8 @@ def forward_kernel(
 
     index = matrix_index(tokens, row, replica, start, L, count, SOURCE)
     ahead = matrix_index(tokens, row, replica, tl.minimum(start + 1, L - 1), L, count, SOURCE)
-    w, rho = coefficients(weights, norms, index, count, S, SP, KP, RESIDENT, ACC)
-    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, RESIDENT, ACC)
+    w, rho = coefficients(weights, norms, index, count, SOURCE, S, SP, KP, RESIDENT, ACC)
+    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, SOURCE, S, SP, KP, RESIDENT, ACC)
     if PREFETCH:
         a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
                        SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
@@ -76,7 +76,7 @@ def forward_kernel(
             bias = tl.load(b + index * N + n, mask=mask, other=0.0).to(ACC)
     for t in range(start, stop):
         further = matrix_index(tokens, row, replica, tl.minimum(t + 2, L - 1), L, count, SOURCE)
-        w_further, rho_further = coefficients(weights, norms, further, count, S, SP, KP, RESIDENT, ACC)
+        w_further, rho_further = coefficients(weights, norms, further, count, SOURCE, S, SP, KP, RESIDENT, ACC)
         if PREFETCH:
             a_next = transition(A, dictionary, weights, norms, w_ahead, rho_ahead, ahead, replica, count, head,
                                 SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
@@ -169,8 +169,8 @@ def backward_kernel(
     first = tl.maximum(stop - 1, 0)
     index = matrix_index(tokens, row, replica, first, L, count, SOURCE)
     ahead = matrix_index(tokens, row, replica, tl.maximum(first - 1, 0), L, count, SOURCE)
-    w, rho = coefficients(weights, norms, index, count, S, SP, KP, RESIDENT, ACC)
-    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, RESIDENT, ACC)
+    w, rho = coefficients(weights, norms, index, count, SOURCE, S, SP, KP, RESIDENT, ACC)
+    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, SOURCE, S, SP, KP, RESIDENT, ACC)
     if PREFETCH:
         a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
                        SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
@@ -180,7 +180,7 @@ def backward_kernel(
     for back in range(start, stop):
         t = start + stop - 1 - back
         further = matrix_index(tokens, row, replica, tl.maximum(t - 2, 0), L, count, SOURCE)
-        w_further, rho_further = coefficients(weights, norms, further, count, S, SP, KP, RESIDENT, ACC)
+        w_further, rho_further = coefficients(weights, norms, further, count, SOURCE, S, SP, KP, RESIDENT, ACC)
         if PREFETCH:
             a_next = transition(A, dictionary, weights, norms, w_ahead, rho_ahead, ahead, replica, count, head,
                                 SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip

@@ -10,11 +10,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.tile import MIXTURE
+from sdssm.ops._triton.tile import MIXTURE, TOKEN
 from sdssm.ops.padding import next_power_of_two
 
 #: A dictionary of at most this many bytes stays in registers during the scan.
 RESIDENT_BYTES = 128 * 1024
+#: The same for the matrices of all symbols of a token scan.
+RESIDENT_SYMBOLS = 32 * 1024
 #: Blocks larger than this do not fit the registers of a program, which then reads them in tiles.
 MAX_ON_CHIP = 256
 #: Columns (forward) or rows (backward) of such a tile: two of 512 x 16 float32 fill half of the registers of 8 warps.
@@ -64,7 +66,8 @@ class Source:
         bytes_each = self.dtype.itemsize
         entries = blocks * padded * padded
         matrices = next_power_of_two(self.count)
-        resident = self.kind is MIXTURE and matrices * entries * bytes_each <= RESIDENT_BYTES
+        most_bytes = {MIXTURE.value: RESIDENT_BYTES, TOKEN.value: RESIDENT_SYMBOLS}.get(self.kind.value, 0)
+        resident = matrices * entries * bytes_each <= most_bytes
         registers = entries * bytes_each // 4
         if resident:
             registers *= max(1, matrices // 4)

@@ -53,14 +53,18 @@ def dictionary_tile(A, replica, count: tl.constexpr, S: tl.constexpr, SP: tl.con
 
 @triton.jit
 def coefficients(
-    weights, norms, index, count: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
-    RESIDENT: tl.constexpr, ACC: tl.constexpr,
+    weights, norms, index, count: tl.constexpr, SOURCE: tl.constexpr, S: tl.constexpr, SP: tl.constexpr,
+    KP: tl.constexpr, RESIDENT: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Load weights_t (KP) and norms_t (SP), which turn a resident dictionary into A_t.
 
-    Separate from `transition`, so that the coefficients of a step are loaded while the previous step is mixed.
+    Separate from `transition`, so that the coefficients of a step are loaded while the previous step is mixed. With
+    TOKEN the dictionary is the matrices of the symbols, and one of them has weight 1.
     """
-    if RESIDENT:
+    if RESIDENT and SOURCE == TOKEN:
+        w = (tl.arange(0, KP) == index % count).to(ACC)
+        return w, index
+    elif RESIDENT:
         k = tl.arange(0, KP)
         w = tl.load(weights + index * count + k, mask=k < count, other=0.0).to(ACC)
         rho = tl.full((SP,), 1.0, ACC)
@@ -83,7 +87,9 @@ def transition(
     i = tl.arange(0, SP)[None, :, None]
     j = tl.arange(0, SP)[None, None, :]
     inside = (h < H) & (i < S) & (j < S)
-    if RESIDENT:
+    if RESIDENT and SOURCE == TOKEN:  # a selection: 0 times an infinite entry of another matrix would be NaN
+        a = tl.reshape(tl.sum(tl.where((w > 0.0)[:, None], dictionary.to(ACC), 0.0), axis=0), (1, SP, SP))
+    elif RESIDENT:
         a = tl.reshape(tl.sum(w[:, None] * dictionary.to(ACC), axis=0), (1, SP, SP))
         a = over_columns(a, rho[None, None, :], ACC)
     elif SOURCE == MIXTURE:

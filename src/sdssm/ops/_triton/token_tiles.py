@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The forward token scan for thousands of rows over a small alphabet.
+"""The token scan and its adjoint for thousands of rows over a small alphabet.
 
 With one row per program (recurrence.py) A[token_t] is read from the caches at every step, which is fastest for few rows
 but limited by the caches for thousands. Here the V matrices stay on chip, TB states are multiplied with each of them,
@@ -21,23 +21,53 @@ from sdssm.ops.padding import next_power_of_two
 LEAST_ROWS, MOST_SYMBOLS, STATES = 2048, 4, range(16, 65)
 #: Rows per program.
 ROWS = 16
-#: Multiply float32 by three tensor-core products of its parts, which keeps the precision of float32, unlike TF32.
-PRECISION = "tf32x3"
+#: Warps per program.
+WARPS = 4
 
 
 @triton.jit
-def symbol_tile(A, replica, v: tl.constexpr, V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr):
-    """Load A_v transposed, (NP, NP): rows are multiplied with it from the left."""
+def parts_of(x):
+    """Return x as the sum of two parts that tensor cores read without rounding, up to 2^-22 of x."""
+    high = (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+    return high, x - high
+
+
+@triton.jit
+def symbol_parts(A, replica, v: tl.constexpr, V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TRANS: tl.constexpr):
+    """Load A_v, or with TRANS its transpose, as parts (NP, NP): rows are multiplied with it from the left.
+
+    For v past the last symbol the result is not used, and the compiler leaves the load out.
+    """
     i = tl.arange(0, NP)[:, None]
     j = tl.arange(0, NP)[None, :]
-    inside = (i < N) & (j < N) & (v < V)
-    return tl.load(A + (replica * V + v) * N * N + j * N + i, mask=inside, other=0.0)
+    place = j * N + i if TRANS else i * N + j
+    return parts_of(tl.load(A + (replica * V + v) * N * N + place, mask=(i < N) & (j < N) & (v < V), other=0.0))
 
 
 @triton.jit
-def multiply(x, a, PRECISION: tl.constexpr):
-    """Return x a with the precision of float32."""
-    return tl.dot(x, a, input_precision=PRECISION, out_dtype=tl.float32)
+def multiply(high, low, a_high, a_low):
+    """Return x a with the precision of float32, for the parts of x and a.
+
+    The three products do not wait for each other, as those of the precision "tf32x3" of `tl.dot` do.
+    """
+    small = tl.dot(high, a_low, input_precision="tf32") + tl.dot(low, a_high, input_precision="tf32")
+    return tl.dot(high, a_high, input_precision="tf32") + small
+
+
+@triton.jit
+def select_product(
+    x, token, a0, a0_low, a1, a1_low, a2, a2_low, a3, a3_low, V: tl.constexpr,
+):  # fmt: skip
+    """Return x A[token] for rows x, with the parts of V matrices: all products, of which each row selects one."""
+    high, low = parts_of(x)
+    z = multiply(high, low, a0, a0_low)
+    if V > 1:
+        z = tl.where((token == 1)[:, None], multiply(high, low, a1, a1_low), z)
+    if V > 2:
+        z = tl.where((token == 2)[:, None], multiply(high, low, a2, a2_low), z)
+    if V > 3:
+        z = tl.where((token == 3)[:, None], multiply(high, low, a3, a3_low), z)
+    return z
 
 
 @triton.jit
@@ -60,7 +90,6 @@ def row_norms(z):
 def tiles_forward_kernel(
     A, b, tokens, x0, lengths, states, final, factors, L, B,
     V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute x_t = A[token_t] x_{t-1} + b[token_t], with RESCALE divided by its norm.
 
@@ -77,13 +106,10 @@ def tiles_forward_kernel(
         length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
     longest = tl.max(length, axis=0)
 
-    a0 = symbol_tile(A, replica, 0, V, N, NP)
-    if V > 1:
-        a1 = symbol_tile(A, replica, 1, V, N, NP)
-    if V > 2:
-        a2 = symbol_tile(A, replica, 2, V, N, NP)
-    if V > 3:
-        a3 = symbol_tile(A, replica, 3, V, N, NP)
+    a0, a0_low = symbol_parts(A, replica, 0, V, N, NP, True)
+    a1, a1_low = symbol_parts(A, replica, 1, V, N, NP, True)
+    a2, a2_low = symbol_parts(A, replica, 2, V, N, NP, True)
+    a3, a3_low = symbol_parts(A, replica, 3, V, N, NP, True)
     x = tl.zeros((TB, NP), tl.float32)
     if x0 is not None:
         x = tl.load(x0 + row[:, None] * N + n[None, :], mask=mask, other=0.0)
@@ -91,13 +117,7 @@ def tiles_forward_kernel(
     token = tl.load(tokens + row * L, mask=in_range, other=0).to(tl.int32)
     for t in range(longest):
         ahead = tl.load(tokens + row * L + tl.minimum(t + 1, L - 1), mask=in_range, other=0).to(tl.int32)
-        z = multiply(x, a0, PRECISION)
-        if V > 1:
-            z = tl.where((token == 1)[:, None], multiply(x, a1, PRECISION), z)
-        if V > 2:
-            z = tl.where((token == 2)[:, None], multiply(x, a2, PRECISION), z)
-        if V > 3:
-            z = tl.where((token == 3)[:, None], multiply(x, a3, PRECISION), z)
+        z = select_product(x, token, a0, a0_low, a1, a1_low, a2, a2_low, a3, a3_low, V)
         if b is not None:
             z += tl.load(b + (replica * V + token)[:, None] * N + n[None, :], mask=mask, other=0.0)
         inside = t < length
@@ -118,8 +138,66 @@ def tiles_forward_kernel(
     tl.store(final + row[:, None] * N + n[None, :], x, mask=mask)
 
 
+@triton.jit(do_not_specialize=["L", "B"])
+def tiles_backward_kernel(
+    A, tokens, grad_states, grad_final, lengths, states, factors, adjoints, dx0, L, B,
+    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
+):  # fmt: skip
+    """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A[token_t]^T dz_t, backwards in t.
+
+    The same as recurrence.backward_kernel, for TB rows of a replica.
+    """
+    replica = tl.program_id(1).to(tl.int64)
+    string = tl.program_id(0) * TB + tl.arange(0, TB)
+    in_range = string < B
+    row = replica * B + string
+    n = tl.arange(0, NP)
+    mask = in_range[:, None] & (n < N)[None, :]
+    length = tl.full((TB,), 0, tl.int32) + tl.where(in_range, L, 0)
+    if lengths is not None:
+        length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
+    longest = tl.max(length, axis=0)
+
+    a0, a0_low = symbol_parts(A, replica, 0, V, N, NP, False)
+    a1, a1_low = symbol_parts(A, replica, 1, V, N, NP, False)
+    a2, a2_low = symbol_parts(A, replica, 2, V, N, NP, False)
+    a3, a3_low = symbol_parts(A, replica, 3, V, N, NP, False)
+    zeros = tl.zeros((TB, NP), tl.float32)
+    for t in range(longest, L):  # past the lengths of all rows
+        tl.store(adjoints + (row * L + t)[:, None] * N + n[None, :], zeros, mask=mask)
+    h = zeros
+    if grad_final is not None:
+        h = tl.load(grad_final + row[:, None] * N + n[None, :], mask=mask, other=0.0)
+        if RESCALE:  # a final state that is x0 itself has length 0 and is not rescaled
+            last = (row * L + tl.maximum(length - 1, 0))[:, None] * N + n[None, :]
+            x = tl.load(states + last, mask=mask & (length > 0)[:, None], other=0.0)
+            h -= x * tl.sum(x * h, axis=1)[:, None]
+
+    last_t = tl.maximum(longest - 1, 0)
+    token = tl.load(tokens + row * L + last_t, mask=in_range, other=0).to(tl.int32)
+    for back in range(longest):
+        t = longest - 1 - back
+        ahead = tl.load(tokens + row * L + tl.maximum(t - 1, 0), mask=in_range, other=0).to(tl.int32)
+        place = (row * L + t)[:, None] * N + n[None, :]
+        inside = t < length
+        dz = h
+        if grad_states is not None:
+            g = tl.load(grad_states + place, mask=mask & inside[:, None], other=0.0)
+            if RESCALE:
+                x = tl.load(states + place, mask=mask & inside[:, None], other=0.0)
+                g -= x * tl.sum(x * g, axis=1)[:, None]
+            dz += g
+        if RESCALE:
+            dz = dz * tl.load(factors + row * L + t, mask=in_range, other=0.0)[:, None]
+        tl.store(adjoints + place, tl.where(inside[:, None], dz, 0.0), mask=mask)
+        z = select_product(dz, token, a0, a0_low, a1, a1_low, a2, a2_low, a3, a3_low, V)
+        h = tl.where(inside[:, None], z, h)
+        token = ahead
+    tl.store(dx0 + row[:, None] * N + n[None, :], h, mask=mask)
+
+
 def is_faster(A: Tensor, tokens: Tensor, mode: str) -> bool:
-    """Whether this kernel is used for A (R, V, N, N) and tokens (R, B, L)."""
+    """Whether these kernels are used for A (R, V, N, N) and tokens (R, B, L)."""
     R, B, _ = tokens.shape
     _, V, N, _ = A.shape
     fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and B >= ROWS
@@ -136,6 +214,21 @@ def forward(
     factors = A.new_empty((R, B, L) if rescale else (0,))
     tiles_forward_kernel[(triton.cdiv(B, ROWS), R)](
         A, b, tokens, x0, lengths, states, final, factors if rescale else None, L, B,
-        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, PRECISION=PRECISION, num_warps=4,
+        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, num_warps=WARPS,
     )  # fmt: skip
     return states, final, factors
+
+
+def backward(
+    A: Tensor, tokens: Tensor, grad_states: Tensor | None, grad_final: Tensor | None, lengths: Tensor | None,
+    states: Tensor, factors: Tensor, rescale: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return adjoints dz (R, B, L, N) and dx0 (R, B, N)."""
+    R, V, N, _ = A.shape
+    _, B, L = tokens.shape
+    adjoints, dx0 = torch.empty_like(states), A.new_empty(R, B, N)
+    tiles_backward_kernel[(triton.cdiv(B, ROWS), R)](
+        A, tokens, grad_states, grad_final, lengths, states, factors if rescale else None, adjoints, dx0, L, B,
+        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, num_warps=WARPS,
+    )  # fmt: skip
+    return adjoints, dx0

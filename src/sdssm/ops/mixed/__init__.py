@@ -41,36 +41,50 @@ def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None
     """
     op = "mixed_matrices"
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
-    check_square(op, "dictionary", dictionary)
     converted, converted_weights = promote_under_autocast((dictionary, weights))
     assert converted is not None and converted_weights is not None
     dictionary, weights = converted, converted_weights
     check_dtypes(op, [("dictionary", dictionary), ("weights", weights)])
     check_rank(op, "weights", weights, ("V", "K"))
     check_last_dimensions(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
-    size = dictionary.shape[-1]
-    backend.check_backend(op, dictionary, size, TRITON_LARGEST_MATRIX)
-    exponent = p.detach() if isinstance(p, Tensor) else None
-    if p is not None:
-        check_p(op, p)
-    if exponent is not None:
-        check_device(op, "p", exponent, "dictionary", dictionary)
-        check_p_values(op, exponent)
+    exponent = check_arguments(op, dictionary, p)
     lead = broadcast_leads(op, [("dictionary", dictionary, 3), ("weights", weights, 2), ("p", exponent, 0)])
     chosen = backend.choose(dictionary)
     with backend.no_autocast(dictionary):
         if uses_reference(chosen, dictionary):
             return _run_reference(dictionary, weights, p if exponent is None else exponent, lead)
         replicas = (math.prod(lead),)
-        flat_p: Tensor | None = None
-        if exponent is not None:
-            flat_p = flatten_leading(exponent.to(dictionary.dtype), lead, 0, replicas)
-        elif p is not None:
-            flat_p = dictionary.new_full(replicas, float(p))
         (matrices,) = OPERATION(
-            flatten_leading(dictionary, lead, 3, replicas), flatten_leading(weights, lead, 2, replicas), flat_p, chosen
+            flatten_leading(dictionary, lead, 3, replicas),
+            flatten_leading(weights, lead, 2, replicas),
+            flat_exponent(p, lead, dictionary),
+            chosen,
         )
     return matrices.reshape(*lead, *matrices.shape[1:])
+
+
+def check_arguments(op: str, dictionary: Tensor, p: float | Tensor | None) -> Tensor | None:
+    """Check the size of the matrices and p; return p without its gradient if it is a tensor, else None."""
+    check_square(op, "dictionary", dictionary)
+    backend.check_backend(op, dictionary, dictionary.shape[-1], TRITON_LARGEST_MATRIX)
+    if p is not None:
+        check_p(op, p)
+    if not isinstance(p, Tensor):
+        return None
+    exponent = p.detach()
+    check_device(op, "p", exponent, "dictionary", dictionary)
+    check_p_values(op, exponent)
+    return exponent
+
+
+def flat_exponent(p: float | Tensor | None, lead: torch.Size, like: Tensor) -> Tensor | None:
+    """Return p for each replica, (R,), in the dtype of `like`; None without p."""
+    replicas = (math.prod(lead),)
+    if p is None:
+        return None
+    if not isinstance(p, Tensor):
+        return like.new_full(replicas, float(p))
+    return flatten_leading(p.detach().to(like.dtype), lead, 0, replicas)
 
 
 def _run_reference(dictionary: Tensor, weights: Tensor, p: float | Tensor | None, lead: torch.Size) -> Tensor:

@@ -41,13 +41,22 @@ def column_tile(N: tl.constexpr, NP: tl.constexpr, TJ: tl.constexpr):
 
 
 @triton.jit
+def logits_of(selection, bias, replica, v, k, V, K: tl.constexpr):
+    """Load the logits selection[k, v] + bias[k] of some matrices for one symbol; -inf for k past the last one."""
+    logits = tl.load(selection + (replica * K + k) * V + v, mask=k < K, other=float("-inf"))
+    return logits + tl.load(bias + replica * K + k, mask=k < K, other=0.0)
+
+
+@triton.jit
 def forward_kernel(
-    dictionary, weights, p, matrices, norms, V, share,
-    N: tl.constexpr, K: tl.constexpr, NP: tl.constexpr, TJ: tl.constexpr, KB: tl.constexpr, ACC: tl.constexpr,
+    dictionary, weights, bias, p, matrices, norms, mixing, V, share,
+    N: tl.constexpr, K: tl.constexpr, NP: tl.constexpr, TJ: tl.constexpr, KB: tl.constexpr, KP: tl.constexpr,
+    ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute A = M / norms for `share` symbols and TJ columns.
 
-    M = sum_k weights[k] dictionary_k, norms_j = (sum_i |M_ij|^p)^(1/p).
+    M = sum_k weights[k] dictionary_k, norms_j = (sum_i |M_ij|^p)^(1/p). With `mixing` the weights are computed first,
+    the softmax of `logits_of`, and stored there.
     """
     replica = tl.program_id(2).to(tl.int64)
     place, in_range = column_tile(N, NP, TJ)
@@ -60,8 +69,19 @@ def forward_kernel(
     for v in range(first, tl.minimum(first + share, V)):
         symbol = replica * V + v
         mixed = tl.zeros((NP * TJ,), ACC)
+        if mixing is not None:
+            every_k = tl.arange(0, KP)
+            logits = logits_of(weights, bias, replica, v, every_k, V, K)
+            top = tl.max(logits, axis=0)
+            powers = tl.exp(logits - top)
+            softmax_total = tl.sum(powers, axis=0)
+            is_first = tl.program_id(0) == 0
+            tl.store(mixing + symbol * K + every_k, powers / softmax_total, mask=(every_k < K) & is_first)
         for first_k in tl.static_range(0, K, KB):
-            w = tl.load(weights + symbol * K + first_k + k, mask=first_k + k < K, other=0.0)
+            if mixing is None:
+                w = tl.load(weights + symbol * K + first_k + k, mask=first_k + k < K, other=0.0)
+            else:
+                w = tl.exp(logits_of(weights, bias, replica, v, first_k + k, V, K) - top) / softmax_total
             if K > KB:
                 inside = (first_k + k < K)[:, None] & in_range[None, :]
                 part = tl.load(dictionary + offset + first_k * N * N, mask=inside, other=0.0)
@@ -145,20 +165,25 @@ def constants(
     }
 
 
-def forward(dictionary: Tensor, weights: Tensor, p: Tensor | None) -> tuple[Tensor, Tensor]:
+def forward(
+    dictionary: Tensor, weights: Tensor, p: Tensor | None, bias: Tensor | None = None, mixing: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return A (R, V, N, N) and norms (R, V, N), empty without p.
 
-    dictionary (R, K, N, N), weights (R, V, K), p (R,).
+    dictionary (R, K, N, N), weights (R, V, K), p (R,). With `mixing` (R, V, K), which is filled with the softmax of the
+    weights, these are (R, K, V) and have a bias (R, K).
     """
     R, K, N, _ = dictionary.shape
-    V = weights.shape[1]
+    V = weights.shape[1 if mixing is None else 2]
     sizes = constants(R, N, K, dictionary.dtype, FORWARD)
     tiles = triton.cdiv(N, sizes["TJ"])
     share = V if R * tiles >= PROGRAMS else 1
     matrices = dictionary.new_empty(R, V, N, N)
     norms = empty_placeholder(matrices) if p is None else dictionary.new_empty(R, V, N)
     if matrices.numel():
-        forward_kernel[(tiles, triton.cdiv(V, share), R)](dictionary, weights, p, matrices, norms, V, share, **sizes)
+        forward_kernel[(tiles, triton.cdiv(V, share), R)](
+            dictionary, weights, bias, p, matrices, norms, mixing, V, share, KP=next_power_of_two(K), **sizes
+        )
     return matrices, norms
 
 
@@ -166,10 +191,18 @@ def backward(
     grad: Tensor, dictionary: Tensor, weights: Tensor, p: Tensor | None, matrices: Tensor, norms: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of dictionary and weights."""
+    grad_dictionary, parts = gradient_parts(grad, dictionary, weights, p, matrices, norms)
+    return grad_dictionary, sum_parts(parts, weights.dtype)[0].view(weights.shape)
+
+
+def gradient_parts(
+    grad: Tensor, dictionary: Tensor, weights: Tensor, p: Tensor | None, matrices: Tensor, norms: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient of the dictionary, and parts (count, R, V * K) whose sum is that of the weights (R, V, K)."""
     R, K, N, _ = dictionary.shape
     V = weights.shape[1]
     if not matrices.numel():
-        return torch.zeros_like(dictionary), torch.zeros_like(weights)
+        return torch.zeros_like(dictionary), weights.new_zeros(1, R, V * K)
     sizes = constants(R, N, K, dictionary.dtype, BACKWARD)
     tiles, stacks = triton.cdiv(N, sizes["TJ"]), triton.cdiv(K, sizes["KB"])
     groups = max(1, min(triton.cdiv(V, SYMBOLS), PROGRAMS // (tiles * stacks * R)))
@@ -181,4 +214,4 @@ def backward(
         grad, dictionary, weights, p, matrices, norms, ddictionary, dweights, V, share, groups, **sizes
     )
     total = ddictionary[0] if groups == 1 else sum_parts(ddictionary, dictionary.dtype)[0]
-    return total.view(dictionary.shape), sum_parts(dweights, weights.dtype)[0].view(weights.shape)
+    return total.view(dictionary.shape), dweights

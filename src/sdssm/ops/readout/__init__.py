@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.devices import TRITON_LARGEST_STATE
+from sdssm.devices import TRITON_LARGEST_PROJECTION, TRITON_LARGEST_STATE
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
 from sdssm.ops.backend import uses_reference
@@ -27,8 +27,8 @@ from sdssm.ops.readout import reference
 OPERATION = DifferentiableOperation(
     "readout_loss",
     "readout",
-    tensors=("x", "weight", "bias", "gain", "shift", "labels", "scale", "attraction"),
-    differentiable=("x", "weight", "bias", "gain", "shift", "attraction"),
+    tensors=("x", "weight", "bias", "gain", "shift", "labels", "scale", "attraction", "projection", "classes"),
+    differentiable=("x", "weight", "bias", "gain", "shift", "attraction", "projection"),
     results=("loss", "correct"),
     constant_results=("correct",),
 )
@@ -46,19 +46,25 @@ def readout_loss(
     cosine: bool = False,
     scale: float | Tensor | None = None,
     attraction: float | Tensor | None = None,
+    projection: Tensor | None = None,
+    unit: bool = False,
+    classes: Tensor | None = None,
     exact_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the mean cross-entropy of B states over C classes, and how many are classified correctly.
 
-        h       LayerNorm(x) with epsilon 1e-5, times `gain` plus `shift` if given; x itself with norm=False
+        h       LayerNorm(x) with epsilon 1e-5, times `gain` plus `shift` if given; x itself with norm=False;
+                with a projection P h + h P; with unit=True divided by sqrt(N), so that LayerNorm(x) has norm 1
         logits  scale (h weight^T + bias), or with cosine=True scale cos(h, weight_q) for every class q
         loss    mean over B of cross-entropy, plus with cosine=True the centre loss
                 attraction gate |h - weight_label|^2, where gate is the margin of the label's cosine over the best other
-                one, clamped to 0..1 and treated as a constant
+                one, clamped to 0..1 and treated as a constant; with `classes` attraction is divided by the variance of
+                the rows of weight, the mean of their squared distances from their mean, weighted by `classes`
 
-    x (..., B, N), weight (..., C, N), labels (..., B) integers in 0..C-1, bias (..., C), gain and shift (..., N) ->
-    loss (...) and correct (...), int64. `scale` and `attraction` (the weight of the centre loss) are numbers or tensors
-    over the leading dimensions, by default 1 and 0; scale is not differentiated. The cosine with a zero vector is 0.
+    x (..., B, N), weight (..., C, N), labels (..., B) integers in 0..C-1, bias and classes (..., C), gain and shift
+    (..., N), projection (..., N, N) -> loss (...) and correct (...), int64. `scale` and `attraction` (the weight of the
+    centre loss) are numbers or tensors over the leading dimensions, by default 1 and 0. Scale and classes are not
+    differentiated. The cosine with a zero vector is 0.
     With `exact_gradient` loss and gradient keep their precision near a loss of zero, see `sdssm.ops.cross_entropy`.
 
     >>> x = torch.tensor([[3.0, 0.0], [0.0, 0.2]])
@@ -68,10 +74,12 @@ def readout_loss(
     """
     op = "readout_loss"
     check_rank(op, "x", x, ("B", "N"))
-    converted, converted_weight, bias, gain, shift = promote_under_autocast((x, weight, bias, gain, shift))
+    parts = (x, weight, bias, gain, shift, projection)
+    converted, converted_weight, bias, gain, shift, projection = promote_under_autocast(parts)
     assert converted is not None and converted_weight is not None
     x, weight = converted, converted_weight
-    check_dtypes(op, [("x", x), ("weight", weight), ("bias", bias), ("gain", gain), ("shift", shift)])
+    named = [("bias", bias), ("gain", gain), ("shift", shift), ("projection", projection)]
+    check_dtypes(op, [("x", x), ("weight", weight), *named])
     check_rank(op, "weight", weight, ("C", "N"))
     check_last_dimensions(op, "weight", weight, x.shape[-1:], ("N",), "x", x)
     check_integers(op, "labels", labels)
@@ -82,10 +90,16 @@ def readout_loss(
     for name, vector in (("gain", gain), ("shift", shift)):
         if vector is not None:
             check_last_dimensions(op, name, vector, x.shape[-1:], ("N",), "x", x)
-    _check_options(op, bias, gain, shift, norm, cosine, attraction)
+    if projection is not None:
+        check_rank(op, "projection", projection, ("N", "N"))
+        check_last_dimensions(op, "projection", projection, (*x.shape[-1:],) * 2, ("N", "N"), "x", x)
+    if classes is not None:
+        check_last_dimensions(op, "classes", classes, weight.shape[-2:-1], ("C",), "weight", weight)
+        classes = classes.detach().to(x.dtype)
+    _check_options(op, bias, gain, shift, norm, cosine, attraction, classes)
     scale, attraction = _check_number(op, "scale", scale, x), _check_number(op, "attraction", attraction, x)
-    classes = weight.shape[-2]
-    check_range(op, "labels", labels, 0, classes - 1, f"weight has {classes} rows, so labels are")
+    rows = weight.shape[-2]
+    check_range(op, "labels", labels, 0, rows - 1, f"weight has {rows} rows, so labels are")
     lead = broadcast_leads(
         op,
         [
@@ -97,10 +111,20 @@ def readout_loss(
             ("shift", shift, 1),
             ("scale", scale if isinstance(scale, Tensor) else None, 0),
             ("attraction", attraction if isinstance(attraction, Tensor) else None, 0),
+            ("projection", projection, 2),
+            ("classes", classes, 1),
         ],
     )
     chosen = backend.choose(x)
     with backend.no_autocast(x):
+        is_fused = chosen == "triton" and not uses_reference(chosen, x) and x.shape[-1] <= TRITON_LARGEST_PROJECTION
+        if not is_fused and (projection is not None or unit):
+            x = reference.features(x, gain, shift, projection, norm=norm, unit=unit)
+            gain = shift = projection = None
+            norm = unit = False
+        if not is_fused and classes is not None:
+            assert attraction is not None
+            attraction, classes = attraction / reference.centre_variance(weight, classes), None
         if uses_reference(chosen, x) or (chosen == "triton" and x.shape[-1] > TRITON_LARGEST_STATE):
             backend.check_backend(op, x, 1)  # the reference computes features that are too wide for the kernels
             return _run_reference(
@@ -127,8 +151,9 @@ def readout_loss(
         flat_attraction = flat(attraction, 0)
         loss, correct = OPERATION(
             flat(x, 2), flat(weight, 2), flat(bias, 1), flat(gain, 1), flat(shift, 1), flat(labels.long(), 1),
-            flat(scale, 0), flat_attraction,
-            norm, cosine, exact_gradient, needs_gradient((x, weight, bias, gain, shift, flat_attraction)), chosen,
+            flat(scale, 0), flat_attraction, flat(projection, 2), flat(classes, 1),
+            norm, cosine, unit, exact_gradient,
+            needs_gradient((x, weight, bias, gain, shift, flat_attraction, projection)), chosen,
         )  # fmt: skip
     return loss.reshape(lead), correct.reshape(lead)
 
@@ -141,6 +166,7 @@ def _check_options(
     norm: bool,
     cosine: bool,
     attraction: float | Tensor | None,
+    classes: Tensor | None,
 ) -> None:
     """Check that the options fit together."""
     if not norm and not (gain is None and shift is None):
@@ -151,6 +177,8 @@ def _check_options(
         raise OpsError(f"{op}: bias was given with cosine=True; cosine logits have none, leave it None")
     if not cosine and attraction is not None:
         raise OpsError(f"{op}: attraction was given with cosine=False; its gate is a margin of cosines, leave it None")
+    if classes is not None and attraction is None:
+        raise OpsError(f"{op}: classes was given without attraction, which is divided by their variance; leave it None")
 
 
 def _check_number(op: str, name: str, value: float | Tensor | None, x: Tensor) -> float | Tensor | None:

@@ -30,12 +30,17 @@ def forward(
     labels: Tensor,
     scale: Tensor | None,
     attraction: Tensor | None,
+    projection: None,
+    classes: None,
     norm: bool,
     cosine: bool,
+    unit: bool,
     exact_gradient: bool,
     with_gradients: bool,
 ) -> tuple[Tensor, ...]:
     """Return loss (R,), correct (R,) and the gradients of x, weight, bias, gain, shift and attraction.
+
+    Operations of torch apply projection, classes and unit before.
 
     The gradients are empty unless `with_gradients`, and for arguments that are None. x (R, B, N), weight (R, C, N),
     bias (R, C), gain and shift (R, N), labels (R, B), scale and attraction (R,).
@@ -96,9 +101,10 @@ def forward(
     return losses, correct, g_h, g_rows, g_bias, g_gain, g_shift, centre_loss
 
 
-def backward(grad: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+def backward(grad: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
     """Multiply the gradients that `forward` saved by the gradient of the loss, (R,)."""
-    saved: Sequence[Tensor] = rest[-10:-4]  # the last four are the settings
-    return tuple(
+    saved: Sequence[Tensor] = rest[-11:-5]  # the last five are the settings
+    gradients = (
         gradient * grad.view(-1, *(1,) * (gradient.dim() - 1)) if gradient.numel() else gradient for gradient in saved
     )
+    return *gradients, None  # of the projection

@@ -10,6 +10,8 @@ from sdssm.ops.label_losses import cross_entropy
 
 #: The number that LayerNorm adds to the variance, the default of torch.
 EPSILON = 1e-5
+#: The least variance of the class centres that the centre loss is divided by.
+SMALLEST_VARIANCE = 1e-12
 
 
 def directions(v: Tensor) -> Tensor:
@@ -65,3 +67,26 @@ def loss_and_correct(
         centre_losses = margins(cosines.detach(), labels) * (h - centres).square().sum(-1)
         loss = loss + attraction * centre_losses.mean(-1)
     return loss, (logits.argmax(-1) == labels).sum(-1)
+
+
+def features(
+    x: Tensor, gain: Tensor | None, shift: Tensor | None, projection: Tensor | None, *, norm: bool, unit: bool
+) -> Tensor:
+    """Return the features z (..., B, N) of states x: LayerNorm, projection, and division by sqrt(N) with `unit`."""
+    h = x
+    if norm and all(vector is None or vector.dim() == 1 for vector in (gain, shift)):
+        h = functional.layer_norm(x, x.shape[-1:], gain, shift, EPSILON)
+    elif norm:
+        h = functional.layer_norm(x, x.shape[-1:], eps=EPSILON)
+        h = h if gain is None else h * gain[..., None, :]
+        h = h if shift is None else h + shift[..., None, :]
+    if projection is not None:
+        h = h + h @ projection
+    return h * x.shape[-1] ** -0.5 if unit else h
+
+
+def centre_variance(weight: Tensor, classes: Tensor) -> Tensor:
+    """Return the mean squared distance of the rows of `weight` (..., C, N) from their mean, weighted by `classes`."""
+    share = (classes / classes.sum(-1, keepdim=True))[..., None]
+    mean = (share * weight).sum(-2, keepdim=True)
+    return (share * (weight - mean).square()).sum((-2, -1)).clamp(min=SMALLEST_VARIANCE)

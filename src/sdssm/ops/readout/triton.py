@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sdssm.ops.autograd import empty_placeholder
 from sdssm.ops.padding import next_power_of_two
+from sdssm.ops.readout import reference
 from sdssm.ops.readout.reference import EPSILON
 
 #: Entries of a tile of classes: the rows of `weight` that a program holds at a time, in float32.
@@ -26,6 +27,7 @@ PRECISION = "tf32x3"
 #: Up to this probability of all other classes the loss is computed as a power series with so many terms, whose error is
 #: below the precision of float64.
 SMALL, TERMS = tl.constexpr(1 / 64), tl.constexpr(9)
+SMALLEST_VARIANCE = tl.constexpr(reference.SMALLEST_VARIANCE)
 
 
 @triton.jit
@@ -65,17 +67,47 @@ def class_tile(
     return c, rows, inverse, products
 
 
+@triton.jit
+def class_spread(
+    weight, classes, replica,
+    N: tl.constexpr, C: tl.constexpr, NP: tl.constexpr, CT: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Return mean (NP,) and variance of the rows of `weight`, weighted by `classes`, and the sum of these weights."""
+    n = tl.arange(0, NP)
+    count = tl.zeros((), ACC)
+    mean = tl.zeros((NP,), ACC)
+    for first in range(0, C, CT):
+        c = first + tl.arange(0, CT)
+        inside = (c < C)[:, None] & (n < N)[None, :]
+        share = tl.load(classes + replica * C + c, mask=c < C, other=0.0)
+        rows = tl.load(weight + (replica * C + c[:, None]) * N + n[None, :], mask=inside, other=0.0)
+        count += tl.sum(share, axis=0)
+        mean += tl.sum(share[:, None] * rows, axis=0)
+    mean = mean / count
+    variance = tl.zeros((), ACC)
+    for first in range(0, C, CT):
+        c = first + tl.arange(0, CT)
+        inside = (c < C)[:, None] & (n < N)[None, :]
+        share = tl.load(classes + replica * C + c, mask=c < C, other=0.0)
+        rows = tl.load(weight + (replica * C + c[:, None]) * N + n[None, :], mask=inside, other=0.0)
+        difference = tl.where(inside, rows - mean[None, :], 0.0)
+        variance += tl.sum(share * tl.sum(difference * difference, axis=1), axis=0)
+    return mean, tl.maximum(variance / count, SMALLEST_VARIANCE), count
+
+
 @triton.jit(do_not_specialize=["B"])
 def forward_kernel(
-    x, weight, bias, gain, shift, labels, scale, attraction, losses, centre_losses, hits, dx, parts, B,
+    x, weight, bias, gain, shift, labels, scale, attraction, projection, classes,
+    losses, centre_losses, hits, dx, parts, spread, B,
     N: tl.constexpr, C: tl.constexpr, NP: tl.constexpr, CT: tl.constexpr, TB: tl.constexpr, ROW: tl.constexpr,
-    EPS: tl.constexpr, NORM: tl.constexpr, COSINE: tl.constexpr, EXACT: tl.constexpr, GRADIENTS: tl.constexpr,
-    ACC: tl.constexpr, PRECISION: tl.constexpr,
+    EPS: tl.constexpr, UNIT: tl.constexpr, NORM: tl.constexpr, COSINE: tl.constexpr, EXACT: tl.constexpr,
+    GRADIENTS: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute losses, centre losses and hits, (R, tiles) each, and with GRADIENTS the gradients.
 
-    Hits are correct predictions. dx is (R, B, N); parts (R, tiles, ROW) holds the sums of a tile for weight, bias, gain
-    and shift. With EXACT the gradient of the label's logit is minus the sum of the others.
+    Hits are correct predictions. dx is (R, B, N); parts (R, tiles, ROW) holds the sums of a tile for weight, bias,
+    gain, shift and projection. With EXACT the gradient of the label's logit is minus the sum of the others. UNIT is the
+    factor of the features. With `classes` the first program of a replica stores `class_spread` in spread (R, N + 2).
     """
     tile = tl.program_id(0)
     replica = tl.program_id(1).to(tl.int64)
@@ -98,6 +130,12 @@ def forward_kernel(
         h = h * factor[None, :]
     if shift is not None:
         h = h + tl.load(shift + replica * N + n, mask=n < N, other=0.0)[None, :]
+    unprojected = h
+    if projection is not None:
+        square_mask = (n < N)[:, None] & (n < N)[None, :]
+        P = tl.load(projection + replica * N * N + n[:, None] * N + n[None, :], mask=square_mask, other=0.0)
+        h = h + tl.dot(h, P, input_precision=PRECISION, out_dtype=ACC)
+    h = h * UNIT
     z = h
     h_inverse = tl.full((TB,), 1.0, ACC)
     if COSINE:
@@ -152,6 +190,13 @@ def forward_kernel(
         centre_loss = gate * tl.sum(difference * difference, axis=1)
         tl.store(centre_losses + at, tl.sum(centre_loss, axis=0) / B)
         strength = tl.load(attraction + replica)
+        if classes is not None:
+            mean, variance, count = class_spread(weight, classes, replica, N, C, NP, CT, ACC)
+            strength = strength / variance
+            place_spread = spread + replica * (N + 2)
+            tl.store(place_spread + n, mean, mask=(n < N) & (tile == 0))
+            tl.store(place_spread + N, variance, mask=tile == 0)
+            tl.store(place_spread + N + 1, count, mask=tile == 0)
         loss += strength * centre_loss
         dcentre = difference * (gate * (2.0 * strength / B))[:, None]
     tl.store(losses + at, tl.sum(tl.where(in_range, loss, 0.0), axis=0) / B)
@@ -184,6 +229,12 @@ def forward_kernel(
             dh = (dh - h * tl.sum(h * dh, axis=1)[:, None]) * h_inverse[:, None]
         if attraction is not None:
             dh += dcentre
+        dh = dh * UNIT
+        if projection is not None:
+            dprojection = tl.dot(tl.trans(unprojected), dh, input_precision=PRECISION, out_dtype=ACC)
+            start = part + ROW - N * N
+            tl.store(start + n[:, None] * N + n[None, :], dprojection, mask=square_mask)
+            dh += tl.dot(dh, tl.trans(P), input_precision=PRECISION, out_dtype=ACC)
         after = C * N
         if bias is not None:
             after += C
@@ -221,13 +272,15 @@ def totals_kernel(losses, centre_losses, hits, loss, centre_loss, correct, tiles
 
 @triton.jit(do_not_specialize=["tiles", "sums", "size", "x_size", "count", "R"])
 def backward_kernel(
-    grad, saved, parts, centre_loss, dx, dweight, dbias, dgain, dshift, dattraction,
+    grad, saved, parts, centre_loss, weight, attraction, classes, spread,
+    dx, dweight, dbias, dgain, dshift, dattraction, dprojection,
     tiles, sums, size, x_size, count, R,
     N: tl.constexpr, C: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Multiply all gradients by that of the loss, `grad`.
 
-    The first `sums` programs sum the parts, the others multiply the saved gradient of x.
+    The first `sums` programs sum the parts, the others multiply the saved gradient of x. With `classes` the centre loss
+    was divided by the variance of the rows of `weight` in spread (R, N + 2), which is a function of them.
     """
     program = tl.program_id(0).to(tl.int64)
     if program < sums:
@@ -241,8 +294,21 @@ def backward_kernel(
             offset = (replica[None, :] * tiles + part[:, None]) * ROW + place[None, :]
             total += tl.sum(tl.load(parts + offset, mask=inside, other=0.0), axis=0)
         if centre_loss is not None:
-            factor = tl.load(grad + at, mask=at < R, other=0.0)
-            tl.store(dattraction + at, factor * tl.load(centre_loss + at, mask=at < R, other=0.0), mask=at < R)
+            factor = tl.load(grad + at, mask=at < R, other=0.0) * tl.load(centre_loss + at, mask=at < R, other=0.0)
+            if classes is not None:
+                factor = factor / tl.load(spread + at * (N + 2) + N, mask=at < R, other=1.0)
+            tl.store(dattraction + at, factor, mask=at < R)
+        if classes is not None:
+            is_weight = (at < size) & (place < C * N)
+            variance = tl.load(spread + replica * (N + 2) + N, mask=is_weight, other=1.0)
+            mean = tl.load(spread + replica * (N + 2) + place % N, mask=is_weight, other=0.0)
+            share = tl.load(classes + replica * C + place // N, mask=is_weight, other=0.0)
+            share = share / tl.load(spread + replica * (N + 2) + N + 1, mask=is_weight, other=1.0)
+            strength = tl.load(attraction + replica, mask=is_weight, other=0.0)
+            strength *= tl.load(centre_loss + replica, mask=is_weight, other=0.0)
+            difference = tl.load(weight + replica * C * N + place, mask=is_weight, other=0.0) - mean
+            slope = strength / variance / variance * 2.0 * share * difference
+            total -= tl.where(variance > SMALLEST_VARIANCE, slope, 0.0)
         total *= tl.load(grad + replica, mask=at < size, other=0.0)
         tl.store(dweight + replica * C * N + place, total, mask=(at < size) & (place < C * N))
         place -= C * N
@@ -253,7 +319,10 @@ def backward_kernel(
             tl.store(dgain + replica * N + place, total, mask=(at < size) & (place >= 0) & (place < N))
             place -= N
         if dshift is not None:
-            tl.store(dshift + replica * N + place, total, mask=(at < size) & (place >= 0))
+            tl.store(dshift + replica * N + place, total, mask=(at < size) & (place >= 0) & (place < N))
+            place -= N
+        if dprojection is not None:
+            tl.store(dprojection + replica * N * N + place, total, mask=(at < size) & (place >= 0))
     else:
         at = (program - sums) * BLOCK + tl.arange(0, BLOCK)
         inside = at < count
@@ -275,32 +344,37 @@ def constants(R: int, B: int, C: int, N: int, dtype: torch.dtype) -> dict[str, A
 
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None, labels: Tensor,
-    scale: Tensor | None, attraction: Tensor | None, norm: bool, cosine: bool, exact_gradient: bool,
-    with_gradients: bool,
+    scale: Tensor | None, attraction: Tensor | None, projection: Tensor | None, classes: Tensor | None, norm: bool,
+    cosine: bool, unit: bool, exact_gradient: bool, with_gradients: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return loss (R,), correct (R,), dx (R, B, N), parts (R, tiles, ROW) and the centre loss (R,).
+    """Return loss (R,), correct (R,), dx (R, B, N), parts (R, tiles, ROW), the centre loss (R,) and spread (R, N + 2).
 
-    dx and parts are for `backward`, and empty unless `with_gradients`; the centre loss is empty without attraction.
+    dx and parts are for `backward`, and empty unless `with_gradients`; the centre loss is empty without attraction, and
+    the spread (see `class_spread`) without classes.
     """
     R, B, N = x.shape
     C = weight.shape[1]
     sizes = constants(R, B, C, N, x.dtype)
     tiles = triton.cdiv(B, sizes["TB"])
-    row = C * N + sum(0 if vector is None else vector.shape[1] for vector in (bias, gain, shift))
+    row = sum(0 if tensor is None else tensor[0].numel() for tensor in (weight, bias, gain, shift, projection))
     loss, correct = x.new_empty(R), labels.new_empty(R)
     losses, hits = x.new_empty(R, tiles), labels.new_empty(R, tiles)
     parts = x.new_empty(R, tiles, row) if with_gradients else empty_placeholder(x)
     dx = torch.empty_like(x) if with_gradients else empty_placeholder(x)
     centre_losses = None if attraction is None else torch.empty_like(losses)
     centre_loss = empty_placeholder(x) if attraction is None else torch.empty_like(loss)
+    spread = empty_placeholder(x) if classes is None else x.new_empty(R, N + 2)
     if not R:
-        return loss, correct, dx, parts, centre_loss
+        return loss, correct, dx, parts, centre_loss, spread
     forward_kernel[(tiles, R)](
-        x, weight, bias, gain, shift, labels, scale, attraction, losses, centre_losses, hits, dx, parts, B,
-        ROW=row, EPS=EPSILON, NORM=norm, COSINE=cosine, EXACT=exact_gradient, GRADIENTS=with_gradients,
+        x, weight, bias, gain, shift, labels, scale, attraction, projection, classes,
+        losses, centre_losses, hits, dx, parts, spread, B,
+        ROW=row, EPS=EPSILON, UNIT=N**-0.5 if unit else 1.0, NORM=norm, COSINE=cosine, EXACT=exact_gradient,
+        GRADIENTS=with_gradients,
         ACC=tl.float64 if x.dtype == torch.float64 else tl.float32,
         PRECISION="ieee" if x.dtype == torch.float64 else PRECISION,
-        num_warps=4 if sizes["NP"] * x.element_size() <= 256 and sizes["CT"] >= C else 8, **sizes,
+        num_warps=4 if sizes["NP"] * x.element_size() <= 256 and sizes["CT"] >= C and projection is None else 8,
+        **sizes,
     )  # fmt: skip
     totals_kernel[(R,)](
         losses,
@@ -313,25 +387,28 @@ def forward(
         PARTS=min(256, next_power_of_two(tiles)),
         num_warps=1,
     )
-    return loss, correct, dx, parts, centre_loss
+    return loss, correct, dx, parts, centre_loss, spread
 
 
 def backward(
-    grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None, *rest: Any
-) -> tuple[Tensor | None, ...]:
-    """Return the gradients of x, weight, bias, gain, shift and attraction, from that of the loss (R,)."""
-    saved, parts, centre_loss = rest[-7:-4]  # the last four are the settings
+    grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None,
+    labels: Tensor, scale: Tensor | None, attraction: Tensor | None, projection: Tensor | None,
+    classes: Tensor | None, *rest: Any,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Return the gradients of x, weight, bias, gain, shift, attraction and projection, from that of the loss (R,)."""
+    saved, parts, centre_loss, spread = rest[-9:-5]  # the last five are the settings
     R, B, N = x.shape
     gradients = [None if tensor is None else torch.empty_like(tensor) for tensor in (x, weight, bias, gain, shift)]
     dattraction = torch.empty_like(centre_loss) if centre_loss.numel() else None
+    dprojection = None if projection is None else torch.empty_like(projection)
     if not R:
-        return *gradients, dattraction
+        return *gradients, dattraction, dprojection
     tiles, row = parts.shape[1:]
     block = 256
     sums = triton.cdiv(R * row, block)
     backward_kernel[(sums + triton.cdiv(R * B * N, block),)](
-        grad, saved, parts, None if dattraction is None else centre_loss, *gradients, dattraction,
-        tiles, sums, R * row, B * N, R * B * N, R,
+        grad, saved, parts, None if dattraction is None else centre_loss, weight, attraction, classes, spread,
+        *gradients, dattraction, dprojection, tiles, sums, R * row, B * N, R * B * N, R,
         N=N, C=weight.shape[1], ROW=row, PARTS=8, BLOCK=block, num_warps=4,
     )  # fmt: skip
-    return *gradients, dattraction
+    return *gradients, dattraction, dprojection

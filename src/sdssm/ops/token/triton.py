@@ -25,6 +25,10 @@ MASKED_SYMBOLS = 12
 #: Programs for the weight gradient: about one and a half waves of a large GPU. There are more if a program would have
 #: more than POSITIONS_EACH positions, but at most MAX_SPLITS for one sum.
 PROGRAMS, POSITIONS_EACH, MAX_SPLITS = 192, 256, 96
+#: Positions that a program of the weight gradient reads at a time.
+POSITIONS_AT_ONCE = 32
+#: Multiply float32 by three tensor-core products of its parts, which keeps the precision of float32, unlike TF32.
+PRECISION = "tf32x3"
 #: At most this many for one sum of matrices with many tiles: the parts of 96 such sums would not fit the memory.
 WIDE_TILES, MAX_WIDE_SPLITS = 17, 2
 
@@ -34,6 +38,7 @@ def weight_gradient_kernel(
     tokens, order, bounds, lengths, adjoints, states, x0, parts,
     positions, L, V, splits,
     N: tl.constexpr, TILE: tl.constexpr, POSITIONS: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute partial sums of dz_t x_{t-1}^T and, with BIAS, of dz_t over the positions of a symbol.
 
@@ -90,7 +95,7 @@ def weight_gradient_kernel(
             row = position // L
             mask = is_first[:, None] & (j < N)[None, :]
             x += tl.load(x0 + row[:, None] * N + j[None, :], mask=mask, other=0.0).to(ACC)
-        acc += tl.dot(tl.trans(dz), x, input_precision="ieee", out_dtype=ACC)
+        acc += tl.dot(tl.trans(dz), x, input_precision=PRECISION, out_dtype=ACC)
         if BIAS:
             acc_b += tl.sum(dz, axis=0)
     size: tl.constexpr = N * N + N if BIAS else N * N
@@ -114,18 +119,18 @@ def weight_gradient(
         symbols, order = (keys.to(torch.uint8) if V < 256 else keys).sort(dim=1, stable=True)  # fewer radix passes
         starts = torch.arange(V + 1, device=A.device, dtype=symbols.dtype).expand(R, -1).contiguous()
         bounds = torch.searchsorted(symbols, starts)
-    positions_at_once = 32
     tile = min(64, max(16, next_power_of_two(N)))
     tiles = triton.cdiv(N, tile) ** 2
     share = positions if order is None else triton.cdiv(positions, V)
     most = MAX_SPLITS if tiles < WIDE_TILES else MAX_WIDE_SPLITS
     splits = max(PROGRAMS // (R * V * tiles), min(share // POSITIONS_EACH, most), 1)
-    splits = min(splits, triton.cdiv(share, positions_at_once))
+    splits = min(splits, triton.cdiv(share, POSITIONS_AT_ONCE))
     parts = adjoints.new_empty(splits, R * V, N * N if b is None else N * N + N)
     weight_gradient_kernel[(R * V, splits, tiles)](
         tokens, order, bounds, lengths, adjoints, states, x0, parts, positions, L, V, splits,
-        N=N, TILE=tile, POSITIONS=positions_at_once, BIAS=b is not None,
-        ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=4, num_stages=1,
+        N=N, TILE=tile, POSITIONS=POSITIONS_AT_ONCE, BIAS=b is not None,
+        ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32,
+        PRECISION="ieee" if adjoints.dtype == torch.float64 else PRECISION, num_warps=4, num_stages=1,
     )  # fmt: skip
     dA, db = sum_parts(parts, A.dtype, None if b is None else N * N)
     return dA.view(A.shape), None if db is None else db.view(R, V, N)
@@ -157,14 +162,17 @@ def backward(
     x0: Tensor | None, lengths: Tensor | None, states: Tensor, factors: Tensor, *, rescale: bool, mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
     """Return dA (R, V, N, N), db (R, V, N) or None, and dx0 (R, B, N)."""
-    source = source_of(A, tokens)
-    rows = (source.rows, source.length, source.state)
-    adjoints, dx0, _ = scan_backward(
-        source,
-        None if grad_states is None else grad_states.view(rows),
-        None if grad_final is None else grad_final.view(rows[0], rows[2]),
-        None if lengths is None else lengths.view(-1),
-        states.view(rows), factors, rescale, mode,
-    )  # fmt: skip
+    if token_tiles.is_faster(A, tokens, mode):
+        adjoints, dx0 = token_tiles.backward(A, tokens, grad_states, grad_final, lengths, states, factors, rescale)
+    else:
+        source = source_of(A, tokens)
+        rows = (source.rows, source.length, source.state)
+        adjoints, dx0, _ = scan_backward(
+            source,
+            None if grad_states is None else grad_states.view(rows),
+            None if grad_final is None else grad_final.view(rows[0], rows[2]),
+            None if lengths is None else lengths.view(-1),
+            states.view(rows), factors, rescale, mode,
+        )  # fmt: skip
     dA, db = weight_gradient(A, b, tokens, x0, lengths, states, adjoints)
     return dA, db, dx0.view(*tokens.shape[:2], A.shape[-1]).to(A.dtype)
