@@ -14,6 +14,7 @@ import triton.language as tl
 
 from sdssm.ops._triton.tile import (
     ANY_LENGTH,
+    MIXTURE,
     coefficients,
     dictionary_tile,
     l2_norm,
@@ -29,7 +30,7 @@ def forward_kernel(
     L, T, C, rows_per_replica,
     count: tl.constexpr, SOURCE: tl.constexpr,
     H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
-    RESIDENT: tl.constexpr, PREFETCH: tl.constexpr, RESCALE: tl.constexpr, ACC: tl.constexpr,
+    PREFETCH: tl.constexpr, RESCALE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute x_t = A_t x_{t-1} + b_t, or with RESCALE z_t = A_t x_{t-1}, x_t = z_t / ||z_t||.
 
@@ -62,29 +63,26 @@ def forward_kernel(
         x += tl.load(carries + (program - 1) * N + n, mask=mask & (chunk > 0), other=0.0).to(ACC)
 
     dictionary = A
-    if RESIDENT:
+    if SOURCE == MIXTURE:
         dictionary = dictionary_tile(A, replica, count, S, SP, KP)
 
     index = matrix_index(tokens, row, replica, start, L, count, SOURCE)
     ahead = matrix_index(tokens, row, replica, tl.minimum(start + 1, L - 1), L, count, SOURCE)
-    w, rho = coefficients(weights, norms, index, count, S, SP, KP, RESIDENT, ACC)
-    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, RESIDENT, ACC)
+    w, rho = coefficients(weights, norms, index, count, S, SP, KP, SOURCE, ACC)
+    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, SOURCE, ACC)
     if PREFETCH:
-        a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
-                       SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+        a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, ACC)
         if b is not None:
             bias = tl.load(b + index * N + n, mask=mask, other=0.0).to(ACC)
     for t in range(start, stop):
         further = matrix_index(tokens, row, replica, tl.minimum(t + 2, L - 1), L, count, SOURCE)
-        w_further, rho_further = coefficients(weights, norms, further, count, S, SP, KP, RESIDENT, ACC)
+        w_further, rho_further = coefficients(weights, norms, further, count, S, SP, KP, SOURCE, ACC)
         if PREFETCH:
-            a_next = transition(A, dictionary, weights, norms, w_ahead, rho_ahead, ahead, replica, count, head,
-                                SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+            a_next = transition(A, dictionary, w_ahead, rho_ahead, ahead, head, SOURCE, H, S, HB, SP, ACC)
             if b is not None:
                 bias_next = tl.load(b + ahead * N + n, mask=mask, other=0.0).to(ACC)
         else:
-            a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
-                           SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+            a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, ACC)
             if b is not None:
                 bias = tl.load(b + index * N + n, mask=mask, other=0.0).to(ACC)
         x = tl.sum(a * x[:, None, :], axis=2)
@@ -118,7 +116,7 @@ def backward_kernel(
     L, T, C, rows_per_replica,
     count: tl.constexpr, SOURCE: tl.constexpr,
     H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
-    RESIDENT: tl.constexpr, PREFETCH: tl.constexpr, RESCALE: tl.constexpr, PROJECT: tl.constexpr,
+    PREFETCH: tl.constexpr, RESCALE: tl.constexpr, PROJECT: tl.constexpr,
     ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A_t^T dz_t, backwards in t.
@@ -163,33 +161,30 @@ def backward_kernel(
             h += outside_gradient(grad_final + row * N + n, states, (row * L + length - 1) * N + n, last, PROJECT, ACC)
 
     dictionary = A
-    if RESIDENT:
+    if SOURCE == MIXTURE:
         dictionary = dictionary_tile(A, replica, count, S, SP, KP)
 
     first = tl.maximum(stop - 1, 0)
     index = matrix_index(tokens, row, replica, first, L, count, SOURCE)
     ahead = matrix_index(tokens, row, replica, tl.maximum(first - 1, 0), L, count, SOURCE)
-    w, rho = coefficients(weights, norms, index, count, S, SP, KP, RESIDENT, ACC)
-    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, RESIDENT, ACC)
+    w, rho = coefficients(weights, norms, index, count, S, SP, KP, SOURCE, ACC)
+    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, SOURCE, ACC)
     if PREFETCH:
-        a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
-                       SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+        a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, ACC)
         if grad_states is not None:
             at = (row * L + first) * N + n
             g = outside_gradient(grad_states + at, states, at, mask, PROJECT, ACC)
     for back in range(start, stop):
         t = start + stop - 1 - back
         further = matrix_index(tokens, row, replica, tl.maximum(t - 2, 0), L, count, SOURCE)
-        w_further, rho_further = coefficients(weights, norms, further, count, S, SP, KP, RESIDENT, ACC)
+        w_further, rho_further = coefficients(weights, norms, further, count, S, SP, KP, SOURCE, ACC)
         if PREFETCH:
-            a_next = transition(A, dictionary, weights, norms, w_ahead, rho_ahead, ahead, replica, count, head,
-                                SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+            a_next = transition(A, dictionary, w_ahead, rho_ahead, ahead, head, SOURCE, H, S, HB, SP, ACC)
             if grad_states is not None:
                 at = (row * L + tl.maximum(t - 1, 0)) * N + n
                 g_next = outside_gradient(grad_states + at, states, at, mask, PROJECT, ACC)
         else:
-            a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
-                           SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+            a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, ACC)
             if grad_states is not None:
                 at = (row * L + t) * N + n
                 g = outside_gradient(grad_states + at, states, at, mask, PROJECT, ACC)

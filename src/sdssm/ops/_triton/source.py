@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.tile import MIXTURE
+from sdssm.ops.backend import is_on_gpu
 from sdssm.ops.padding import next_power_of_two
 
 #: A dictionary of at most this many bytes stays in registers during the scan.
@@ -24,6 +25,16 @@ WIDE_TILE, WIDE_WARPS = 16, 8
 def accumulator(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of sums: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def has_tensor_cores(tensor: Tensor) -> bool:
+    """Whether the device of a tensor is an NVIDIA GPU with tensor cores for float32.
+
+    Without a GPU, kernels are either interpreted or compiled for such a GPU.
+    """
+    if not is_on_gpu(tensor):
+        return not triton.knobs.runtime.interpret
+    return torch.version.hip is None and torch.cuda.get_device_capability(tensor.device) >= (8, 0)
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ class Source:
         bytes_each = self.dtype.itemsize
         entries = blocks * padded * padded
         matrices = next_power_of_two(self.count)
-        resident = self.kind is MIXTURE and matrices * entries * bytes_each <= RESIDENT_BYTES
+        resident = self.kind is MIXTURE
         registers = entries * bytes_each // 4
         if resident:
             registers *= max(1, matrices // 4)
@@ -78,10 +89,15 @@ class Source:
             "HB": blocks,
             "SP": padded,
             "KP": matrices,
-            "RESIDENT": resident,
             "ACC": tl.float64 if bytes_each == 8 else tl.float32,
             "num_warps": min(max(next_power_of_two(registers // 1024), 1), 8 if registers <= 16384 else 16),
         }
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether the registers of a program hold the dictionary; else a mixture scan reads its matrices from memory."""
+        entries = next_power_of_two(self.count) * next_power_of_two(self.size) ** 2
+        return entries * self.dtype.itemsize <= RESIDENT_BYTES
 
     @property
     def is_wide(self) -> bool:

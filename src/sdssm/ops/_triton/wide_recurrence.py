@@ -13,25 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from sdssm.ops._triton.tile import MIXTURE, l2_norm, matrix_index, over_columns
-
-
-@triton.jit
-def matrix_tile(
-    A, weights, norms, index, replica, i, j, inside, count: tl.constexpr, SOURCE: tl.constexpr, S: tl.constexpr,
-    ACC: tl.constexpr,
-):  # fmt: skip
-    """Return the entries A_t[i, j] of a matrix, for i (rows, 1) and j (1, columns)."""
-    if SOURCE == MIXTURE:
-        a = tl.zeros(inside.shape, ACC)
-        for k in range(count):
-            weight = tl.load(weights + index * count + k).to(ACC)
-            a += weight * tl.load(A + ((replica * count + k) * S + i) * S + j, mask=inside, other=0.0).to(ACC)
-        if norms is not None:
-            a = over_columns(a, tl.load(norms + index * S + j, mask=j < S, other=1.0).to(ACC), ACC)
-    else:
-        a = tl.load(A + (index * S + i) * S + j, mask=inside, other=0.0).to(ACC)
-    return a
+from sdssm.ops._triton.tile import l2_norm, matrix_index
 
 
 @triton.jit(do_not_specialize=["L", "rows_per_replica"])
@@ -64,7 +46,7 @@ def wide_forward_kernel(
         for first in range(0, S, TILE):
             j = first + tl.arange(0, TILE)
             inside = mask[:, None] & (j < S)[None, :]
-            a = matrix_tile(A, weights, norms, index, replica, n[:, None], j[None, :], inside, count, SOURCE, S, ACC)
+            a = tl.load(A + (index * S + n[:, None]) * S + j[None, :], mask=inside, other=0.0).to(ACC)
             acc += a * tl.load(own + (t % 2) * S + j, mask=j < S, other=0.0)[None, :]
         x = tl.sum(acc, axis=1)
         if b is not None:
@@ -127,7 +109,7 @@ def wide_backward_kernel(
         for first in range(0, S, TILE):
             i = first + tl.arange(0, TILE)
             inside = (i < S)[:, None] & mask[None, :]
-            a = matrix_tile(A, weights, norms, index, replica, i[:, None], n[None, :], inside, count, SOURCE, S, ACC)
+            a = tl.load(A + (index * S + i[:, None]) * S + n[None, :], mask=inside, other=0.0).to(ACC)
             acc += a * tl.load(adjoints + place + i, mask=i < S, other=0.0)[:, None]
         h = tl.sum(acc, axis=0)
         if pullbacks is not None:
