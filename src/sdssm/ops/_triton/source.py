@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ def has_tensor_cores(tensor: Tensor) -> bool:
     Without a GPU, kernels are either interpreted or compiled for such a GPU.
     """
     if not is_on_gpu(tensor):
-        return not triton.knobs.runtime.interpret
+        return os.environ.get("TRITON_INTERPRET") != "1"
     return torch.version.hip is None and torch.cuda.get_device_capability(tensor.device) >= (8, 0)
 
 
