@@ -39,7 +39,7 @@ def products_kernel(
     L, T, C, rows_per_replica,
     count: tl.constexpr, SOURCE: tl.constexpr,
     H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
-    RESCALE: tl.constexpr, ADJOINT: tl.constexpr,
+    PREFETCH: tl.constexpr, RESCALE: tl.constexpr, ADJOINT: tl.constexpr,
     JB: tl.constexpr, DOT: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute products P_c (rows, C, H, S, S), remainders r_c (rows, C, N) and scales (rows, C, H, J).
@@ -82,10 +82,15 @@ def products_kernel(
 
     index = matrix_index(tokens, row, replica, start, L, count, SOURCE)
     w, rho = coefficients(weights, norms, index, count, S, SP, KP, SOURCE, ACC)
+    if PREFETCH:
+        a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, ACC)
     for t in range(start, stop):
         ahead = matrix_index(tokens, row, replica, tl.minimum(t + 1, L - 1), L, count, SOURCE)
         w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, SOURCE, ACC)
-        a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, ACC)
+        if PREFETCH:
+            a_next = transition(A, dictionary, w_ahead, rho_ahead, ahead, head, SOURCE, H, S, HB, SP, ACC)
+        else:
+            a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, ACC)
         if ADJOINT and RESCALE:
             a = a * tl.load(factors + row * L + t).to(ACC)
         Q = block_product(Q, a, DOT, NVIDIA, ACC)
@@ -103,6 +108,8 @@ def products_kernel(
                 Q = tl.where(norm > 0.0, Q / norm, 0.0)
                 log_scale += tl.log(tl.where(norm > 0.0, norm, 1.0))
         index, w, rho = ahead, w_ahead, rho_ahead
+        if PREFETCH:
+            a = a_next
 
     if ADJOINT and grad_final is not None:
         last = mask & (length > start) & (length <= end)

@@ -56,9 +56,8 @@ def scan_forward(
     if states.numel() == 0:
         return states, final, factors
     if source.is_wide:
-        vectors = A.new_empty((source.rows, 2, source.size), dtype=source.dtype)
         wide_forward_kernel[(source.rows,)](
-            *source.arguments(), b, x0, lengths, states, final, factors if rescale else None, vectors,
+            *source.arguments(), b, x0, lengths, states, final, factors if rescale else None,
             source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(),
         )  # fmt: skip
         return states, final, factors
@@ -167,8 +166,8 @@ def chunk_products(
     products_kernel[(*grid(source, chunk, constants), groups)](
         *source.arguments(), b, grad_states, grad_final, lengths, factors if rescale else None,
         products, remainders, scales, *source.sizes(chunk),
-        RESCALE=rescale, ADJOINT=adjoint, JB=columns, DOT=size >= 16, NVIDIA=uses_tensor_cores,
-        num_stages=1, **constants,
+        PREFETCH=source.kind is DENSE and constants["SP"] == 64, RESCALE=rescale, ADJOINT=adjoint,
+        JB=columns, DOT=size >= 16, NVIDIA=uses_tensor_cores, num_stages=1, **constants,
     )  # fmt: skip
     if groups > 1:
         scales = scales.repeat_interleave(columns, dim=-1)[..., :size]

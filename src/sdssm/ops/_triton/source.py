@@ -17,10 +17,10 @@ from sdssm.ops.padding import next_power_of_two
 
 #: A dictionary of at most this many bytes stays in registers during the scan.
 RESIDENT_BYTES = 128 * 1024
-#: Blocks larger than this do not fit the registers of a program, which then reads them in tiles.
-MAX_ON_CHIP = 256
-#: Columns (forward) or rows (backward) of such a tile: two of 512 x 16 float32 fill half of the registers of 8 warps.
-WIDE_TILE, WIDE_WARPS = 16, 8
+#: Blocks larger than this do not fit the registers of a program twice, which then reads them in tiles.
+MAX_ON_CHIP = 128
+#: Bytes of such a tile, the tiles that are on their way at once, and the warps that share one.
+WIDE_TILE, WIDE_STAGES, WIDE_WARPS = 32 * 1024, 4, 8
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -102,19 +102,20 @@ class Source:
 
     @property
     def is_wide(self) -> bool:
-        """Whether a block does not fit the registers of a program; there is one block then."""
-        return self.size > MAX_ON_CHIP
+        """Whether the only block does not fit the registers of a program."""
+        return self.blocks == 1 and self.size > MAX_ON_CHIP
 
     def wide_tile(self) -> dict[str, Any]:
-        """Return the constants of the kernels in wide_recurrence.py; float64 has tiles of half the size."""
-        is_float64 = self.dtype == torch.float64
+        """Return the constants of the kernels in wide_recurrence.py."""
+        padded = next_power_of_two(self.size)
         return {
             "count": self.count,
             "SOURCE": self.kind,
             "S": self.size,
-            "SP": next_power_of_two(self.size),
-            "TILE": WIDE_TILE // 2 if is_float64 else WIDE_TILE,
-            "ACC": tl.float64 if is_float64 else tl.float32,
+            "SP": padded,
+            "TILE": min(padded, WIDE_TILE // (padded * self.dtype.itemsize)),
+            "STAGES": WIDE_STAGES,
+            "ACC": tl.float64 if self.dtype == torch.float64 else tl.float32,
             "num_warps": WIDE_WARPS,
         }
 
