@@ -65,7 +65,9 @@ def times_inverse(a, divisor, inverse, ACC: tl.constexpr):
 def with_sign_of(x, size, ACC: tl.constexpr):
     """Return `size`, which is not negative, with the sign of x."""
     if tl.float32 == ACC:
-        return (size.to(tl.int32, bitcast=True) | (x.to(tl.int32, bitcast=True) & SIGN_BIT)).to(tl.float32, bitcast=True)
+        return (size.to(tl.int32, bitcast=True) | (x.to(tl.int32, bitcast=True) & SIGN_BIT)).to(
+            tl.float32, bitcast=True
+        )
     else:
         return tl.where(x < 0.0, -size, size)
 

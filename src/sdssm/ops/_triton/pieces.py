@@ -32,7 +32,8 @@ class Piece:
     @property
     def count(self) -> int:
         """The number of steps."""
-        return self.steps.stop - self.steps.start
+        count: int = self.steps.stop - self.steps.start
+        return count
 
     def of_steps(self, tensor: Tensor) -> Tensor:
         """Return the part of (R, B, L, ...) as (rows, steps, ...)."""

@@ -44,10 +44,10 @@ def products_kernel(
 ):  # fmt: skip
     """Compute products P_c (rows, C, H, S, S), remainders r_c (rows, C, N) and scales (rows, C, H, J).
 
-    The columns of P are independent: a program has JB of them (one of J groups) for HB blocks, as Q = P^T. In a forward pass with
-    RESCALE only the direction of the state matters, so P is divided by its Frobenius norm at each step, and scales
-    holds the logarithm of the divisors, which differ between programs. In the backward pass the factors are known:
-    step t is factor_t A_t, no division is needed, and the outside gradients are already projected.
+    The columns of P are independent: a program has JB of them (one of J groups) for HB blocks, as Q = P^T. In a forward
+    pass with RESCALE only the direction of the state matters, so P is divided by its Frobenius norm at each step, and
+    scales holds the logarithm of the divisors, which differ between programs. In the backward pass the factors are
+    known: step t is factor_t A_t, no division is needed, and the outside gradients are already projected.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // C

@@ -162,7 +162,9 @@ def chunk_products(
     uses_tensor_cores = dtype == torch.float32 and has_tensor_cores(source.A)
     if size >= 16:
         # Four warps are the group that multiplies 64 x 64 blocks by tensor cores; eight would do part of it twice.
-        constants["num_warps"] = min(constants["num_warps"] * 2, 4 if uses_tensor_cores and constants["SP"] <= 64 else 8)
+        constants["num_warps"] = min(
+            constants["num_warps"] * 2, 4 if uses_tensor_cores and constants["SP"] <= 64 else 8
+        )
     products_kernel[(*grid(source, chunk, constants), groups)](
         *source.arguments(), b, grad_states, grad_final, lengths, factors if rescale else None,
         products, remainders, scales, *source.sizes(chunk),

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sdssm.devices import has_capability
 from sdssm.ops._triton.tile import MIXTURE
 from sdssm.ops.backend import is_on_gpu
 from sdssm.ops.padding import next_power_of_two
@@ -35,7 +36,7 @@ def has_tensor_cores(tensor: Tensor) -> bool:
     """
     if not is_on_gpu(tensor):
         return os.environ.get("TRITON_INTERPRET") != "1"
-    return torch.version.hip is None and torch.cuda.get_device_capability(tensor.device) >= (8, 0)
+    return has_capability(tensor.device, (8, 0))
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Source:
 
     @property
     def is_resident(self) -> bool:
-        """Whether the registers of a program hold the dictionary; else a mixture scan reads its matrices from memory."""
+        """Whether the registers of a program hold the dictionary of a mixture."""
         entries = next_power_of_two(self.count) * next_power_of_two(self.size) ** 2
         return entries * self.dtype.itemsize <= RESIDENT_BYTES
 
