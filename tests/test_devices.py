@@ -41,6 +41,6 @@ def test_a_list_is_refused_if_one_device_is_used() -> None:
 
 def test_capabilities_are_those_of_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    assert has_capability(torch.device("cuda"), [(9, 0)]) and not has_capability(torch.device("cuda"), [(8, 0)])
+    assert has_capability(torch.device("cuda"), (8, 0)) and not has_capability(torch.device("cuda"), (9, 1))
     monkeypatch.setattr(torch.version, "hip", "6.2")
-    assert not has_capability(torch.device("cuda"), [(9, 0)])
+    assert not has_capability(torch.device("cuda"), (9, 0))

@@ -121,14 +121,14 @@ def device_name(device: DeviceLike) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
-def has_capability(device: torch.device, capabilities: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a GPU is one of NVIDIA's with one of these compute capabilities.
+def has_capability(device: torch.device, least: tuple[int, int]) -> bool:
+    """Return whether a GPU is one of NVIDIA's with this compute capability or a higher one.
 
     AMD's GPUs have pairs of numbers too, which mean other things.
     """
     import torch
 
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) in capabilities
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= least
 
 
 def select_device(device: torch.device) -> None:

@@ -29,7 +29,7 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops._triton import source
 
     monkeypatch.setattr(source, "MAX_ON_CHIP", 4)
-    monkeypatch.setattr(source, "WIDE_TILE", 4)
+    monkeypatch.setattr(source, "WIDE_TILE", 4 * 16 * 8)  # for N from 9 to 16 in float64
 
 
 @interpreted

@@ -14,50 +14,22 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from sdssm.ops._triton.tensor_cores import multiply, split
 from sdssm.ops._triton.tile import ANY_LENGTH, coefficients, dictionary_tile, l2_norm, matrix_index, transition
 
 
 @triton.jit
-def quarters(left):
-    """Return the columns k = 0, 1, 2, 3 modulo 4 of a matrix.
+def block_product(Q, a, DOT: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr):
+    """Return Q a^T for each block: by tl.dot for large blocks, by a sum for blocks too small for it.
 
-    Neighbours are in one thread, so no data moves.
-    """
-    M: tl.constexpr = left.shape[0]
-    K: tl.constexpr = left.shape[1]
-    even, odd = tl.split(tl.reshape(left, (M, K // 4, 2, 2)))
-    first, third = tl.split(even)
-    second, fourth = tl.split(odd)
-    return first, second, third, fourth
-
-
-@triton.jit
-def block_product(a, P, SP: tl.constexpr, JB: tl.constexpr, DOT: tl.constexpr, WIDE: tl.constexpr):
-    """Return a P for each block: by tl.dot for large blocks, by a sum for blocks too small for it.
-
-    WIDE: in float64, whose tensor cores are as fast as plain float32 on data-centre GPUs. Otherwise a thread loads all
-    that it needs of both factors first; four products, each over a quarter of the inner index, keep that within its
-    registers.
+    With the transposes, the running product Q = P^T is the left factor, which tensor cores take from registers.
     """
     if DOT:
-        left = tl.reshape(a, (SP, SP))
-        right = tl.reshape(P, (SP, JB))
-        if WIDE:
-            wide = tl.dot(left.to(tl.float64), right.to(tl.float64), input_precision="ieee", out_dtype=tl.float64)
-            right = wide.to(P.dtype)
-        elif SP >= 64:
-            a0, a1, a2, a3 = quarters(left)
-            p0, p1, p2, p3 = quarters(tl.trans(right))
-            right = tl.dot(a0, tl.trans(p0), input_precision="ieee", out_dtype=P.dtype)
-            right = tl.dot(a1, tl.trans(p1), right, input_precision="ieee", out_dtype=P.dtype)
-            right = tl.dot(a2, tl.trans(p2), right, input_precision="ieee", out_dtype=P.dtype)
-            right = tl.dot(a3, tl.trans(p3), right, input_precision="ieee", out_dtype=P.dtype)
-        else:
-            right = tl.dot(left, right, input_precision="ieee", out_dtype=P.dtype)
-        P = right[None, :, :]
+        left, left_rest = split(tl.reshape(Q, (Q.shape[1], Q.shape[2])), NVIDIA)
+        right, right_rest = split(tl.reshape(a, (a.shape[1], a.shape[2])), NVIDIA)
+        return multiply(left, left_rest, tl.trans(right), tl.trans(right_rest), NVIDIA, ACC)[None, :, :]
     else:
-        P = tl.sum(a[:, :, :, None] * P[:, None, :, :], axis=2)
-    return P
+        return tl.sum(Q[:, :, None, :] * a[:, None, :, :], axis=3)
 
 
 @triton.jit(do_not_specialize=ANY_LENGTH)
@@ -67,15 +39,15 @@ def products_kernel(
     L, T, C, rows_per_replica,
     count: tl.constexpr, SOURCE: tl.constexpr,
     H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
-    RESIDENT: tl.constexpr, RESCALE: tl.constexpr, ADJOINT: tl.constexpr,
-    JB: tl.constexpr, DOT: tl.constexpr, WIDE: tl.constexpr, ACC: tl.constexpr,
+    RESIDENT: tl.constexpr, PREFETCH: tl.constexpr, RESCALE: tl.constexpr, ADJOINT: tl.constexpr,
+    JB: tl.constexpr, DOT: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute products P_c (rows, C, H, S, S), remainders r_c (rows, C, N) and scales (rows, C, H, J).
 
-    The columns of P are independent: a program has JB of them (one of J groups) for HB blocks. In a forward pass with
-    RESCALE only the direction of the state matters, so P is divided by its Frobenius norm at each step, and scales
-    holds the logarithm of the divisors, which differ between programs. In the backward pass the factors are known:
-    step t is factor_t A_t, no division is needed, and the outside gradients are already projected.
+    The columns of P are independent: a program has JB of them (one of J groups) for HB blocks, as Q = P^T. In a forward
+    pass with RESCALE only the direction of the state matters, so P is divided by its Frobenius norm at each step, and
+    scales holds the logarithm of the divisors, which differ between programs. In the backward pass the factors are
+    known: step t is factor_t A_t, no division is needed, and the outside gradients are already projected.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // C
@@ -101,45 +73,51 @@ def products_kernel(
         dictionary = dictionary_tile(A, replica, count, S, SP, KP)
 
     h = (head + tl.arange(0, HB))[:, None, None]
-    i = tl.arange(0, SP)[None, :, None]
+    i = tl.arange(0, SP)[None, None, :]
     column = tl.program_id(2) * JB
-    j = column + tl.arange(0, JB)[None, None, :]
-    P = tl.where((i == j) & (h < H) & (i < S), 1.0, 0.0).to(ACC)
+    j = column + tl.arange(0, JB)[None, :, None]
+    Q = tl.where((i == j) & (h < H) & (i < S), 1.0, 0.0).to(ACC)
     r = tl.zeros((HB, JB if ADJOINT else SP), ACC)
     log_scale = tl.sum(tl.sum(r, axis=1), axis=0)
 
     index = matrix_index(tokens, row, replica, start, L, count, SOURCE)
-    w, rho = coefficients(weights, norms, index, count, SOURCE, S, SP, KP, RESIDENT, ACC)
+    w, rho = coefficients(weights, norms, index, count, S, SP, KP, SOURCE, RESIDENT, ACC)
+    if PREFETCH:
+        a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
     for t in range(start, stop):
         ahead = matrix_index(tokens, row, replica, tl.minimum(t + 1, L - 1), L, count, SOURCE)
-        w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, SOURCE, S, SP, KP, RESIDENT, ACC)
-        a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
-                       SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+        w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, SOURCE, RESIDENT, ACC)
+        if PREFETCH:
+            a_next = transition(A, dictionary, w_ahead, rho_ahead, ahead, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
+        else:
+            a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
         if ADJOINT and RESCALE:
             a = a * tl.load(factors + row * L + t).to(ACC)
-        P = block_product(a, P, SP, JB, DOT, WIDE)
+        Q = block_product(Q, a, DOT, NVIDIA, ACC)
         if ADJOINT:
             if grad_states is not None:
                 at = (row * L + t) * N + n
                 g = tl.load(grad_states + at, mask=mask, other=0.0).to(ACC)
-                r += tl.sum(P * g[:, :, None], axis=1)
+                r += tl.sum(Q * g[:, None, :], axis=2)
         else:
             if b is not None:
                 r = tl.sum(a * r[:, None, :], axis=2)
                 r += tl.load(b + index * N + n, mask=mask, other=0.0).to(ACC)
             if RESCALE:
-                norm = l2_norm(tl.reshape(P, (HB * SP, JB)), ACC)
-                P = tl.where(norm > 0.0, P / norm, 0.0)
+                norm = l2_norm(tl.reshape(Q, (HB * JB, SP)), ACC)
+                Q = tl.where(norm > 0.0, Q / norm, 0.0)
                 log_scale += tl.log(tl.where(norm > 0.0, norm, 1.0))
         index, w, rho = ahead, w_ahead, rho_ahead
+        if PREFETCH:
+            a = a_next
 
     if ADJOINT and grad_final is not None:
         last = mask & (length > start) & (length <= end)
         g = tl.load(grad_final + row * N + n, mask=last, other=0.0).to(ACC)
-        r += tl.sum(P * g[:, :, None], axis=1)
+        r += tl.sum(Q * g[:, None, :], axis=2)
 
     inside = (h < H) & (i < S) & (j < S)
-    tl.store(products + ((program * H + h) * S + i) * S + j, P, mask=inside)
+    tl.store(products + ((program * H + h) * S + i) * S + j, Q, mask=inside)
     if ADJOINT:
         entry = column + tl.arange(0, JB)[None, :]
         tl.store(remainders + program * N + block * S + entry, r, mask=(block < H) & (entry < S))

@@ -67,24 +67,21 @@ def forward_kernel(
 
     index = matrix_index(tokens, row, replica, start, L, count, SOURCE)
     ahead = matrix_index(tokens, row, replica, tl.minimum(start + 1, L - 1), L, count, SOURCE)
-    w, rho = coefficients(weights, norms, index, count, SOURCE, S, SP, KP, RESIDENT, ACC)
-    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, SOURCE, S, SP, KP, RESIDENT, ACC)
+    w, rho = coefficients(weights, norms, index, count, S, SP, KP, SOURCE, RESIDENT, ACC)
+    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, SOURCE, RESIDENT, ACC)
     if PREFETCH:
-        a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
-                       SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+        a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
         if b is not None:
             bias = tl.load(b + index * N + n, mask=mask, other=0.0).to(ACC)
     for t in range(start, stop):
         further = matrix_index(tokens, row, replica, tl.minimum(t + 2, L - 1), L, count, SOURCE)
-        w_further, rho_further = coefficients(weights, norms, further, count, SOURCE, S, SP, KP, RESIDENT, ACC)
+        w_further, rho_further = coefficients(weights, norms, further, count, S, SP, KP, SOURCE, RESIDENT, ACC)
         if PREFETCH:
-            a_next = transition(A, dictionary, weights, norms, w_ahead, rho_ahead, ahead, replica, count, head,
-                                SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+            a_next = transition(A, dictionary, w_ahead, rho_ahead, ahead, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
             if b is not None:
                 bias_next = tl.load(b + ahead * N + n, mask=mask, other=0.0).to(ACC)
         else:
-            a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
-                           SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+            a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
             if b is not None:
                 bias = tl.load(b + index * N + n, mask=mask, other=0.0).to(ACC)
         x = tl.sum(a * x[:, None, :], axis=2)
@@ -169,27 +166,24 @@ def backward_kernel(
     first = tl.maximum(stop - 1, 0)
     index = matrix_index(tokens, row, replica, first, L, count, SOURCE)
     ahead = matrix_index(tokens, row, replica, tl.maximum(first - 1, 0), L, count, SOURCE)
-    w, rho = coefficients(weights, norms, index, count, SOURCE, S, SP, KP, RESIDENT, ACC)
-    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, SOURCE, S, SP, KP, RESIDENT, ACC)
+    w, rho = coefficients(weights, norms, index, count, S, SP, KP, SOURCE, RESIDENT, ACC)
+    w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, SOURCE, RESIDENT, ACC)
     if PREFETCH:
-        a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
-                       SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+        a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
         if grad_states is not None:
             at = (row * L + first) * N + n
             g = outside_gradient(grad_states + at, states, at, mask, PROJECT, ACC)
     for back in range(start, stop):
         t = start + stop - 1 - back
         further = matrix_index(tokens, row, replica, tl.maximum(t - 2, 0), L, count, SOURCE)
-        w_further, rho_further = coefficients(weights, norms, further, count, SOURCE, S, SP, KP, RESIDENT, ACC)
+        w_further, rho_further = coefficients(weights, norms, further, count, S, SP, KP, SOURCE, RESIDENT, ACC)
         if PREFETCH:
-            a_next = transition(A, dictionary, weights, norms, w_ahead, rho_ahead, ahead, replica, count, head,
-                                SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+            a_next = transition(A, dictionary, w_ahead, rho_ahead, ahead, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
             if grad_states is not None:
                 at = (row * L + tl.maximum(t - 1, 0)) * N + n
                 g_next = outside_gradient(grad_states + at, states, at, mask, PROJECT, ACC)
         else:
-            a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
-                           SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+            a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
             if grad_states is not None:
                 at = (row * L + t) * N + n
                 g = outside_gradient(grad_states + at, states, at, mask, PROJECT, ACC)

@@ -13,19 +13,15 @@ import torch
 import triton
 from torch import Tensor
 
-from sdssm.devices import has_capability
 from sdssm.ops._triton.products import products_kernel
 from sdssm.ops._triton.recurrence import backward_kernel, forward_kernel
-from sdssm.ops._triton.source import Source, accumulator
+from sdssm.ops._triton.source import Source, accumulator, has_tensor_cores
 from sdssm.ops._triton.tile import DENSE, TOKEN
 from sdssm.ops._triton.wide_recurrence import wide_backward_kernel, wide_forward_kernel
-from sdssm.ops.backend import is_on_gpu
 from sdssm.ops.padding import next_power_of_two
 
 #: Blocks larger than this have no chunk products, since two of them do not fit one multiprocessor: a row is one chunk.
 MAX_PRODUCT = 128
-#: Compute capabilities whose tensor cores multiply float64 as fast as plain float32 is multiplied.
-FLOAT64_TENSOR_CORES = ((8, 0), (9, 0), (10, 0))
 
 
 def grid(source: Source, chunk: int, constants: dict[str, Any]) -> tuple[int, int]:
@@ -60,9 +56,8 @@ def scan_forward(
     if states.numel() == 0:
         return states, final, factors
     if source.is_wide:
-        vectors = A.new_empty((source.rows, 2, source.size), dtype=source.dtype)
         wide_forward_kernel[(source.rows,)](
-            *source.arguments(), b, x0, lengths, states, final, factors if rescale else None, vectors,
+            *source.arguments(), b, x0, lengths, states, final, factors if rescale else None,
             source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(),
         )  # fmt: skip
         return states, final, factors
@@ -164,24 +159,21 @@ def chunk_products(
     remainders = source.A.new_empty((source.rows, chunks, source.state), dtype=dtype)
     groups = triton.cdiv(size, columns)
     scales = source.A.new_empty((source.rows, chunks, blocks, groups), dtype=dtype)
+    uses_tensor_cores = dtype == torch.float32 and has_tensor_cores(source.A)
     if size >= 16:
-        constants["num_warps"] = min(constants["num_warps"] * 2, 8)
+        # Four warps are the group that multiplies 64 x 64 blocks by tensor cores; eight would do part of it twice.
+        constants["num_warps"] = min(
+            constants["num_warps"] * 2, 4 if uses_tensor_cores and constants["SP"] <= 64 else 8
+        )
     products_kernel[(*grid(source, chunk, constants), groups)](
         *source.arguments(), b, grad_states, grad_final, lengths, factors if rescale else None,
         products, remainders, scales, *source.sizes(chunk),
-        RESCALE=rescale, ADJOINT=adjoint, JB=columns, DOT=size >= 16, WIDE=needs_wide_products(source),
-        num_stages=1, **constants,
+        PREFETCH=source.kind is DENSE and constants["SP"] == 64, RESCALE=rescale, ADJOINT=adjoint,
+        JB=columns, DOT=size >= 16, NVIDIA=uses_tensor_cores, num_stages=1, **constants,
     )  # fmt: skip
     if groups > 1:
         scales = scales.repeat_interleave(columns, dim=-1)[..., :size]
     return products, remainders, scales
-
-
-def needs_wide_products(source: Source) -> bool:
-    """Whether float32 blocks are multiplied in float64, which is faster with tensor cores for it."""
-    if not is_on_gpu(source.A):
-        return True
-    return has_capability(source.A.device, FLOAT64_TENSOR_CORES)
 
 
 def product_columns(source: Source, constants: dict[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,22 +11,34 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sdssm.devices import has_capability
 from sdssm.ops._triton.tile import MIXTURE, TOKEN
+from sdssm.ops.backend import is_on_gpu
 from sdssm.ops.padding import next_power_of_two
 
 #: A dictionary of at most this many bytes stays in registers during the scan.
 RESIDENT_BYTES = 128 * 1024
 #: The same for the matrices of all symbols of a token scan.
 RESIDENT_SYMBOLS = 32 * 1024
-#: Blocks larger than this do not fit the registers of a program, which then reads them in tiles.
-MAX_ON_CHIP = 256
-#: Columns (forward) or rows (backward) of such a tile: two of 512 x 16 float32 fill half of the registers of 8 warps.
-WIDE_TILE, WIDE_WARPS = 16, 8
+#: Blocks larger than this do not fit the registers of a program twice, which then reads them in tiles.
+MAX_ON_CHIP = 128
+#: Bytes of such a tile, the tiles that are on their way at once, and the warps that share one.
+WIDE_TILE, WIDE_STAGES, WIDE_WARPS = 32 * 1024, 4, 8
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of sums: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def has_tensor_cores(tensor: Tensor) -> bool:
+    """Whether the device of a tensor is an NVIDIA GPU with tensor cores for float32.
+
+    Without a GPU, kernels are either interpreted or compiled for such a GPU.
+    """
+    if not is_on_gpu(tensor):
+        return os.environ.get("TRITON_INTERPRET") != "1"
+    return has_capability(tensor.device, (8, 0))
 
 
 @dataclass(frozen=True)
@@ -66,8 +79,8 @@ class Source:
         bytes_each = self.dtype.itemsize
         entries = blocks * padded * padded
         matrices = next_power_of_two(self.count)
-        most_bytes = {MIXTURE.value: RESIDENT_BYTES, TOKEN.value: RESIDENT_SYMBOLS}.get(self.kind.value, 0)
-        resident = matrices * entries * bytes_each <= most_bytes
+        has_few_symbols = self.kind is TOKEN and matrices * entries * bytes_each <= RESIDENT_SYMBOLS
+        resident = self.kind is MIXTURE or has_few_symbols
         registers = entries * bytes_each // 4
         if resident:
             registers *= max(1, matrices // 4)
@@ -87,20 +100,27 @@ class Source:
         }
 
     @property
+    def is_resident(self) -> bool:
+        """Whether the registers of a program hold the dictionary of a mixture."""
+        entries = next_power_of_two(self.count) * next_power_of_two(self.size) ** 2
+        return entries * self.dtype.itemsize <= RESIDENT_BYTES
+
+    @property
     def is_wide(self) -> bool:
-        """Whether a block does not fit the registers of a program; there is one block then."""
-        return self.size > MAX_ON_CHIP
+        """Whether the only block does not fit the registers of a program."""
+        return self.blocks == 1 and self.size > MAX_ON_CHIP
 
     def wide_tile(self) -> dict[str, Any]:
-        """Return the constants of the kernels in wide_recurrence.py; float64 has tiles of half the size."""
-        is_float64 = self.dtype == torch.float64
+        """Return the constants of the kernels in wide_recurrence.py."""
+        padded = next_power_of_two(self.size)
         return {
             "count": self.count,
             "SOURCE": self.kind,
             "S": self.size,
-            "SP": next_power_of_two(self.size),
-            "TILE": WIDE_TILE // 2 if is_float64 else WIDE_TILE,
-            "ACC": tl.float64 if is_float64 else tl.float32,
+            "SP": padded,
+            "TILE": min(padded, WIDE_TILE // (padded * self.dtype.itemsize)),
+            "STAGES": WIDE_STAGES,
+            "ACC": tl.float64 if self.dtype == torch.float64 else tl.float32,
             "num_warps": WIDE_WARPS,
         }
 

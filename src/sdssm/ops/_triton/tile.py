@@ -10,7 +10,8 @@ kernels; they differ in the SOURCE of A_t:
     DENSE     A (rows, L, H, S, S)                      A_t is read
     COMPLEX   A (rows, L, H, 2): real, imaginary        A_t is read as 2 x 2 blocks
     TOKEN     A (R, V, S, S), tokens (rows, L)          A_t = A[token_t]
-    MIXTURE   A (R, K, S, S), weights (rows, L, K)      A_t = sum_k weights_t[k] A_k, columns divided by norms_t
+    MIXTURE   A (R, K, S, S), weights (rows, L, K)      A_t = sum_k weights_t[k] A_k, columns divided by norms_t; the
+                                                        dictionary stays in registers
 
 A program holds the tile a[HB, SP, SP]: HB blocks, the block size padded to the power of two SP. `index` below is the
 number of the matrix (and of its bias b_t) inside its tensor.
@@ -53,10 +54,10 @@ def dictionary_tile(A, replica, count: tl.constexpr, S: tl.constexpr, SP: tl.con
 
 @triton.jit
 def coefficients(
-    weights, norms, index, count: tl.constexpr, SOURCE: tl.constexpr, S: tl.constexpr, SP: tl.constexpr,
-    KP: tl.constexpr, RESIDENT: tl.constexpr, ACC: tl.constexpr,
+    weights, norms, index, count: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
+    SOURCE: tl.constexpr, RESIDENT: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Load weights_t (KP) and norms_t (SP), which turn a resident dictionary into A_t.
+    """Load weights_t (KP) and norms_t (SP), which turn a dictionary into A_t.
 
     Separate from `transition`, so that the coefficients of a step are loaded while the previous step is mixed. With
     TOKEN the dictionary is the matrices of the symbols, and one of them has weight 1.
@@ -78,9 +79,8 @@ def coefficients(
 
 @triton.jit
 def transition(
-    A, dictionary, weights, norms, w, rho, index, replica, count: tl.constexpr, head,
-    SOURCE: tl.constexpr, H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr,
-    RESIDENT: tl.constexpr, ACC: tl.constexpr,
+    A, dictionary, w, rho, index, head, SOURCE: tl.constexpr, H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr,
+    SP: tl.constexpr, RESIDENT: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Return A_t as a tile a[HB, SP, SP] in the accumulator's type; zero outside the H blocks of size S."""
     h = (head + tl.arange(0, HB))[:, None, None]
@@ -92,15 +92,6 @@ def transition(
     elif RESIDENT:
         a = tl.reshape(tl.sum(w[:, None] * dictionary.to(ACC), axis=0), (1, SP, SP))
         a = over_columns(a, rho[None, None, :], ACC)
-    elif SOURCE == MIXTURE:
-        a = tl.zeros((1, SP, SP), ACC)
-        for k in range(count):
-            weight = tl.load(weights + index * count + k).to(ACC)
-            a += weight * tl.load(A + ((replica * count + k) * S + i) * S + j, mask=inside, other=0.0).to(ACC)
-        if norms is not None:
-            column = tl.arange(0, SP)
-            divisor = tl.load(norms + index * S + column, mask=column < S, other=1.0).to(ACC)
-            a = over_columns(a, divisor[None, None, :], ACC)
     elif SOURCE == COMPLEX:
         part = tl.where(i == j, 0, 1)
         a = tl.load(A + (index * H + h) * 2 + part, mask=inside, other=0.0).to(ACC)

@@ -1,11 +1,11 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The recurrence and its adjoint for matrices that do not fit one multiprocessor.
+"""The recurrence and its adjoint for matrices that do not fit the registers of one multiprocessor.
 
-recurrence.py holds a complete A_t in registers, which have no room for more than 256 x 256 entries. Here a program,
-which has one row as well, reads A_t in tiles: all rows and a few columns forward, all columns and a few rows backward.
-A tile needs a few entries of the vector that is multiplied, which are in the registers of other threads: so the vector
-goes through memory at every step, where it stays in the caches.
+recurrence.py holds two A_t in registers, which have no room for more than 128 x 128 entries each. Here a program, which
+has one row as well, reads A_t in tiles: all rows and a few columns forward, all columns and a few rows backward. One
+loop runs over the tiles of all steps, so that the next tiles are on their way to shared memory while one is used, also
+from one step to the next: the time of a step is that of reading its matrix.
 """
 
 from __future__ import annotations
@@ -13,69 +13,54 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from sdssm.ops._triton.tile import MIXTURE, l2_norm, matrix_index, over_columns
+from sdssm.ops._triton.tile import l2_norm, matrix_index
 
 
 @triton.jit
-def matrix_tile(
-    A, weights, norms, index, replica, i, j, inside, count: tl.constexpr, SOURCE: tl.constexpr, S: tl.constexpr,
-    ACC: tl.constexpr,
-):  # fmt: skip
-    """Return the entries A_t[i, j] of a matrix, for i (rows, 1) and j (1, columns)."""
-    if SOURCE == MIXTURE:
-        a = tl.zeros(inside.shape, ACC)
-        for k in range(count):
-            weight = tl.load(weights + index * count + k).to(ACC)
-            a += weight * tl.load(A + ((replica * count + k) * S + i) * S + j, mask=inside, other=0.0).to(ACC)
-        if norms is not None:
-            a = over_columns(a, tl.load(norms + index * S + j, mask=j < S, other=1.0).to(ACC), ACC)
-    else:
-        a = tl.load(A + (index * S + i) * S + j, mask=inside, other=0.0).to(ACC)
-    return a
+def entries_of_tile(x, tile, TILES: tl.constexpr, TILE: tl.constexpr):
+    """Return the TILE entries of x that belong to a tile."""
+    by_tile = tl.reshape(x, (TILES, TILE))
+    return tl.sum(tl.where(tl.arange(0, TILES)[:, None] == tile, by_tile, 0.0), axis=0)
 
 
 @triton.jit(do_not_specialize=["L", "rows_per_replica"])
 def wide_forward_kernel(
-    A, tokens, weights, norms, b, x0, lengths, states, final, factors, vectors, L, rows_per_replica,
+    A, tokens, weights, norms, b, x0, lengths, states, final, factors, L, rows_per_replica,
     count: tl.constexpr, SOURCE: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, TILE: tl.constexpr,
-    RESCALE: tl.constexpr, ACC: tl.constexpr,
+    STAGES: tl.constexpr, RESCALE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Compute x_t = A_t x_{t-1} + b_t, or with RESCALE x_t = z_t / ||z_t|| for z_t = A_t x_{t-1}.
-
-    vectors (rows, 2, S) holds x_{t-1} and x_t, in places that are swapped at every step: one barrier a step is enough.
-    """
+    """Compute x_t = A_t x_{t-1} + b_t, or with RESCALE x_t = z_t / ||z_t|| for z_t = A_t x_{t-1}."""
     row = tl.program_id(0).to(tl.int64)
     replica = row // rows_per_replica
     n = tl.arange(0, SP)
     mask = n < S
+    tiles: tl.constexpr = SP // TILE
     length = L
     if lengths is not None:
         length = tl.load(lengths + row).to(tl.int32)
-    own = vectors + row * 2 * S
 
     x = tl.zeros((SP,), ACC)
     if x0 is not None:
         x = tl.load(x0 + row * S + n, mask=mask, other=0.0).to(ACC)
-    tl.store(own + n, x, mask=mask)
-    tl.debug_barrier()
-    for t in range(length):
+    acc = tl.zeros((SP, TILE), ACC)
+    for number in tl.range(0, length * tiles, num_stages=STAGES):
+        t = number // tiles
+        tile = number % tiles
         index = matrix_index(tokens, row, replica, t, L, count, SOURCE)
-        acc = tl.zeros((SP, TILE), ACC)
-        for first in range(0, S, TILE):
-            j = first + tl.arange(0, TILE)
-            inside = mask[:, None] & (j < S)[None, :]
-            a = matrix_tile(A, weights, norms, index, replica, n[:, None], j[None, :], inside, count, SOURCE, S, ACC)
-            acc += a * tl.load(own + (t % 2) * S + j, mask=j < S, other=0.0)[None, :]
-        x = tl.sum(acc, axis=1)
-        if b is not None:
-            x += tl.load(b + index * S + n, mask=mask, other=0.0).to(ACC)
-        if RESCALE:
-            norm = l2_norm(x[None, :], ACC)
-            x = tl.where(norm > 0.0, x / norm, 0.0)  # a zero state stays zero
-            tl.store(factors + row * L + t, tl.where(norm > 0.0, 1.0 / norm, 0.0))
-        tl.store(states + (row * L + t) * S + n, x, mask=mask)
-        tl.store(own + ((t + 1) % 2) * S + n, x, mask=mask)
-        tl.debug_barrier()
+        j = tile * TILE + tl.arange(0, TILE)
+        inside = mask[:, None] & (j < S)[None, :]
+        a = tl.load(A + (index * S + n[:, None]) * S + j[None, :], mask=inside, other=0.0).to(ACC)
+        acc += a * entries_of_tile(x, tile, tiles, TILE)[None, :]
+        if tile == tiles - 1:
+            x = tl.sum(acc, axis=1)
+            acc = tl.zeros((SP, TILE), ACC)
+            if b is not None:
+                x += tl.load(b + index * S + n, mask=mask, other=0.0).to(ACC)
+            if RESCALE:
+                norm = l2_norm(x[None, :], ACC)
+                x = tl.where(norm > 0.0, x / norm, 0.0)  # a zero state stays zero
+                tl.store(factors + row * L + t, tl.where(norm > 0.0, 1.0 / norm, 0.0))
+            tl.store(states + (row * L + t) * S + n, x, mask=mask)
 
     for t in range(length, L):  # past the length of the row
         tl.store(states + (row * L + t) * S + n, tl.zeros((SP,), ACC), mask=mask)
@@ -89,7 +74,7 @@ def wide_backward_kernel(
     A, tokens, weights, norms, grad_states, grad_final, lengths, factors, adjoints, pullbacks, dx0,
     L, rows_per_replica,
     count: tl.constexpr, SOURCE: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, TILE: tl.constexpr,
-    RESCALE: tl.constexpr, ACC: tl.constexpr,
+    STAGES: tl.constexpr, RESCALE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A_t^T dz_t, backwards in t, as recurrence.backward_kernel does.
 
@@ -99,6 +84,7 @@ def wide_backward_kernel(
     replica = row // rows_per_replica
     n = tl.arange(0, SP)
     mask = n < S
+    tiles: tl.constexpr = SP // TILE
     length = L
     if lengths is not None:
         length = tl.load(lengths + row).to(tl.int32)
@@ -112,24 +98,27 @@ def wide_backward_kernel(
     h = zeros
     if grad_final is not None:
         h += tl.load(grad_final + row * S + n, mask=mask, other=0.0).to(ACC)
-    for back in range(length):
-        t = length - 1 - back
+    dz = zeros
+    acc = tl.zeros((TILE, SP), ACC)
+    for number in tl.range(0, length * tiles, num_stages=STAGES):
+        t = length - 1 - number // tiles
+        tile = number % tiles
         place = (row * L + t) * S
-        dz = h
-        if grad_states is not None:
-            dz += tl.load(grad_states + place + n, mask=mask, other=0.0).to(ACC)
-        if RESCALE:
-            dz = dz * tl.load(factors + row * L + t).to(ACC)
-        tl.store(adjoints + place + n, dz, mask=mask)
-        tl.debug_barrier()  # the entries of dz are read below by other threads
         index = matrix_index(tokens, row, replica, t, L, count, SOURCE)
-        acc = tl.zeros((TILE, SP), ACC)
-        for first in range(0, S, TILE):
-            i = first + tl.arange(0, TILE)
-            inside = (i < S)[:, None] & mask[None, :]
-            a = matrix_tile(A, weights, norms, index, replica, i[:, None], n[None, :], inside, count, SOURCE, S, ACC)
-            acc += a * tl.load(adjoints + place + i, mask=i < S, other=0.0)[:, None]
-        h = tl.sum(acc, axis=0)
-        if pullbacks is not None:
-            tl.store(pullbacks + place + n, h, mask=mask)
+        i = tile * TILE + tl.arange(0, TILE)
+        inside = (i < S)[:, None] & mask[None, :]
+        a = tl.load(A + (index * S + i[:, None]) * S + n[None, :], mask=inside, other=0.0).to(ACC)
+        if tile == 0:
+            dz = h
+            if grad_states is not None:
+                dz += tl.load(grad_states + place + n, mask=mask, other=0.0).to(ACC)
+            if RESCALE:
+                dz = dz * tl.load(factors + row * L + t).to(ACC)
+            tl.store(adjoints + place + n, dz, mask=mask)
+        acc += a * entries_of_tile(dz, tile, tiles, TILE)[:, None]
+        if tile == tiles - 1:
+            h = tl.sum(acc, axis=0)
+            acc = tl.zeros((TILE, SP), ACC)
+            if pullbacks is not None:
+                tl.store(pullbacks + place + n, h, mask=mask)
     tl.store(dx0 + row * S + n, h, mask=mask)
