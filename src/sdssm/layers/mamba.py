@@ -20,6 +20,7 @@ from sdssm.ops.filter import causal_filter
 from sdssm.ops.products import linear
 from sdssm.ops.selective import selective_scan, selective_step
 from sdssm.ops.selective_end import selective_end
+from sdssm.ops.softplus_map import softplus_map
 
 #: Initial step sizes are log-uniform between these.
 SMALLEST_STEP, LARGEST_STEP = 1e-3, 0.1
@@ -165,7 +166,7 @@ class Mamba(Mixer):
 
     def _step_sizes(self, r: Tensor) -> Tensor:
         """Return delta (..., E) for r (..., rank)."""
-        return functional.softplus(self.dt_projection(r) + self.dt_bias)
+        return softplus_map(r, self.dt_projection.weight, self.dt_bias)
 
     def _output(self, y: Tensor, x: Tensor, z: Tensor) -> Tensor:
         out: Tensor = self.output_projection((y + self.D * x) * functional.silu(z))
