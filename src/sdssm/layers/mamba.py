@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerState, last_position, select_rows
+from sdssm.layers.mixer import Mixer, MixerState, last_position, last_window, select_rows
 from sdssm.layers.settings import MambaSettings
 from sdssm.ops.filter import causal_filter
 from sdssm.ops.products import linear
@@ -120,7 +120,8 @@ class Mamba(Mixer):
         if state is not None:
             return super().mix_end(parts, state, lengths=lengths)
         x, z = parts
-        return self._end(x, last_position(z, lengths), lengths)
+        window, exists = last_window(x, lengths, self.settings.conv)
+        return self._end(x, window, exists, last_position(z, lengths), lengths)
 
     def mix_symbols_end(
         self,
@@ -134,20 +135,24 @@ class Mamba(Mixer):
         if state is not None:
             return super().mix_symbols_end(symbols, tokens, state, lengths=lengths)
         x, z = symbols
-        return self._end(select_rows(x, tokens), select_rows(z, last_position(tokens, lengths)), lengths)
+        window, exists = last_window(tokens, lengths, self.settings.conv)
+        last_z = select_rows(z, last_position(tokens, lengths))
+        return self._end(select_rows(x, tokens), select_rows(x, window), exists, last_z, lengths)
 
-    def _end(self, x: Tensor, z: Tensor, lengths: Tensor | None) -> Tensor:
-        """Return the output at the end of each row: x (B, L, E), z (B, 1, E) -> (B, 1, D).
+    def _end(self, x: Tensor, window: Tensor, exists: Tensor | None, z: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return the output at the end of each row, (B, 1, D).
 
-        There C_t, the skip connection, the gate and W_out are needed at one step of a row only.
+        There C_t, the skip connection, the gate and W_out are needed at one step of a row only. x (B, L, E); of the end
+        z (B, 1, E) and the inputs of the convolution (B, conv, E), as `last_window` returns them.
         """
+        window = window if exists is None else torch.where(exists[..., None], window, 0)
+        last = causal_filter(window, self.convolution.mT, self.convolution_bias)[0][:, -1:]
         x, _ = causal_filter(x, self.convolution.mT, self.convolution_bias)
-        last = last_position(x, lengths)
         to_steps, to_C = self.x_projection.weight.split([self.rank + self.settings.state, self.settings.state])
         r, B = linear(x, to_steps).split([self.rank, self.settings.state], -1)
-        C = linear(last, to_C)[..., 0, :]
+        C = linear(last[:, 0], to_C)
         y = selective_end(x, self._step_sizes(r), -self.A_log.exp(), B, C, lengths=lengths)
-        return self._output(y[..., None, :], last, z)
+        return self._output(y[:, None], last, z)
 
     def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         x, z = self.parts(u)

@@ -304,3 +304,23 @@ def last_position(x: Tensor, lengths: Tensor | None) -> Tensor:
         return x[:, -1:]
     index = (lengths - 1).reshape(-1, *(1,) * (x.dim() - 1))
     return x.gather(1, index.expand(-1, 1, *x.shape[2:]))
+
+
+def last_window(x: Tensor, lengths: Tensor | None, count: int) -> tuple[Tensor, Tensor | None]:
+    """Select the last `count` positions of each row: (B, L, *) -> (B, count, *), and which of them exist, (B, count).
+
+    Positions before the start of a row do not exist. Without `lengths` they are left out, and None is returned.
+
+    >>> last_window(torch.tensor([[1, 2, 3], [4, 5, 6]]), None, 2)
+    (tensor([[2, 3],
+            [5, 6]]), None)
+    >>> last_window(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([2, 1]), 2)
+    (tensor([[1, 2],
+            [4, 4]]), tensor([[ True,  True],
+            [False,  True]]))
+    """
+    if lengths is None:
+        return x[:, max(0, x.shape[1] - count) :], None
+    index = lengths[:, None] - count + torch.arange(count, device=x.device)
+    places = index.clamp_min(0).reshape(*index.shape, *(1,) * (x.dim() - 2))
+    return x.gather(1, places.expand(*index.shape, *x.shape[2:])), index >= 0
