@@ -72,11 +72,17 @@ def load_vector(pointer, i, size, FULL: tl.constexpr, POLICY: tl.constexpr):
 def load_inputs(
     x, delta, B, t, length, d, n, D, N: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, POLICY: tl.constexpr
 ):
-    """Load x, delta (DB) and B (NP) of step t; past the end of the row the last ones, with delta = 0."""
-    s = tl.minimum(t, length - 1)
-    x_t = load_vector(x + s * D, d, D, EVEN, POLICY)
+    """Load x, delta (DB) and B (NP) of step t; past the end of the row the last ones, with delta = 0.
+
+    Without `length` no step is past the end.
+    """
+    s = t
+    if length is not None:
+        s = tl.minimum(t, length - 1)
     delta_t = load_vector(delta + s * D, d, D, EVEN, POLICY)
-    return x_t, tl.where(t < length, delta_t, 0.0), load_vector(B + s * N, n, N, N == NP, POLICY)
+    if length is not None:
+        delta_t = tl.where(t < length, delta_t, 0.0)
+    return load_vector(x + s * D, d, D, EVEN, POLICY), delta_t, load_vector(B + s * N, n, N, N == NP, POLICY)
 
 
 @triton.jit
@@ -87,12 +93,10 @@ def next_state(h, x, delta, B, t, length, d, n, A2, D, N: tl.constexpr, EVEN: tl
 
 
 @triton.jit
-def step_forward(
-    h, x, delta, B, C, t, length, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr
-):
+def step_forward(h, x, delta, B, C, t, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr):
     """Return the state after step t, and the partial sums (DB, NP / NEAR, 1) over n of C_t times that state."""
-    h = next_state(h, x, delta, B, t, length, d, n, A2, D, N, EVEN)
-    C_t = load_vector(C + tl.minimum(t, length - 1) * N, n, N, N == A2.shape[1], FORWARD_POLICY)
+    h = next_state(h, x, delta, B, t, None, d, n, A2, D, N, EVEN)
+    C_t = load_vector(C + t * N, n, N, N == A2.shape[1], FORWARD_POLICY)
     return h, sum_neighbours(h * C_t[None, :], NEAR)[:, :, None]
 
 
@@ -116,22 +120,27 @@ def forward_kernel(
     B, C = B + row * L * N, C + row * L * N
 
     steps = tl.arange(0, 4)
-    groups = tl.cdiv(length, GROUP)
+    groups = length // GROUP
+    row_checkpoints = None if checkpoints is None else checkpoints + row * checkpoints_per_row * D * N + offsets
     for group in range(groups):
         t = group * GROUP
-        if checkpoints is not None:
-            store_mask = mask & (t % STRIDE == 0)
-            tl.store(checkpoints + (row * checkpoints_per_row + t // STRIDE) * D * N + offsets, h, mask=store_mask)
-        h, y0 = step_forward(h, x, delta, B, C, t, length, d, n, A2, D, N, EVEN, NEAR)
-        h, y1 = step_forward(h, x, delta, B, C, t + 1, length, d, n, A2, D, N, EVEN, NEAR)
-        h, y2 = step_forward(h, x, delta, B, C, t + 2, length, d, n, A2, D, N, EVEN, NEAR)
-        h, y3 = step_forward(h, x, delta, B, C, t + 3, length, d, n, A2, D, N, EVEN, NEAR)
+        if row_checkpoints is not None:
+            tl.store(row_checkpoints + (t // STRIDE) * D * N, h, mask=mask & (t % STRIDE == 0))
+        h, y0 = step_forward(h, x, delta, B, C, t, d, n, A2, D, N, EVEN, NEAR)
+        h, y1 = step_forward(h, x, delta, B, C, t + 1, d, n, A2, D, N, EVEN, NEAR)
+        h, y2 = step_forward(h, x, delta, B, C, t + 2, d, n, A2, D, N, EVEN, NEAR)
+        h, y3 = step_forward(h, x, delta, B, C, t + 3, d, n, A2, D, N, EVEN, NEAR)
         y_tile = sum_last_axis(tl.permute(stack_four(y0, y1, y2, y3), (0, 3, 2, 1)), FOLD)  # (DB, 4, 1)
-        t4 = t + steps
-        y_tile = tl.where((t4 < length)[None, :], tl.reshape(y_tile, (DB, 4)), 0.0)
-        tl.store(y + t4[None, :] * D + d[:, None], y_tile, mask=(t4 < L)[None, :] & (d < D)[:, None])
+        y_pointers = y + (t + steps)[None, :] * D + d[:, None]
+        tl.store(y_pointers, tl.reshape(y_tile, (DB, 4)), mask=(d < D)[:, None])
+    for t in range(groups * GROUP, length):  # fewer steps than a group
+        if row_checkpoints is not None:
+            tl.store(row_checkpoints + (t // STRIDE) * D * N, h, mask=mask & (t % STRIDE == 0))
+        h = next_state(h, x, delta, B, t, None, d, n, A2, D, N, EVEN)
+        C_t = load_vector(C + t * N, n, N, N == NP, FORWARD_POLICY)
+        tl.store(y + t * D + d, tl.sum(h * C_t[None, :], axis=1), mask=d < D)
     tl.store(final + row * D * N + offsets, h, mask=mask)
-    for t in range(groups * GROUP, L):  # past the end of the row
+    for t in range(length, L):  # past the end of the row
         tl.store(y + t * D + d, tl.zeros((DB,), A2.dtype), mask=d < D)
 
 
