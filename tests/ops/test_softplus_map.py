@@ -33,7 +33,11 @@ CASES = [MapCase(), MapCase((2, 3), 1, 1), MapCase((2, 2, 3), 4, 6, replicas=Fal
 def build(case: MapCase, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
     draw = draws()
     parameters = case.lead[:-1] if case.replicas else ()
-    leaves = {"r": draw(*case.lead, case.K), "weight": draw(*parameters, case.D, case.K), "bias": draw(*parameters, case.D)}
+    leaves = {
+        "r": draw(*case.lead, case.K),
+        "weight": draw(*parameters, case.D, case.K),
+        "bias": draw(*parameters, case.D),
+    }
     return lambda inputs: together(softplus_map(*inputs.values())), {
         name: leaf.to(device, dtype) for name, leaf in leaves.items()
     }

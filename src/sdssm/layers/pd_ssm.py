@@ -152,9 +152,7 @@ class PdSsm(Mixer):
         """Read only the final states: tokens (B, L) -> (B, 1, 2n)."""
         return self._read(self._scan_symbols(symbols, tokens, state, lengths)[1][:, None])
 
-    def _scan(
-        self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return all states (B, L, n) and the final ones (B, n)."""
         weights, D, *drive = parts
         b = to_complex(drive[0]) if drive else None

@@ -93,6 +93,7 @@ def delta_final(
 
 
 def _check_steps(op: str, steps: int) -> None:
+    """Raise `OpsError` unless `steps` is a positive integer."""
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
         raise OpsError(f"{op}: steps is {steps!r}; it must be an integer of at least 1")
 

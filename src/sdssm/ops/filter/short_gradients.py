@@ -50,7 +50,7 @@ def short_gradients_kernel(
 ):  # fmt: skip
     """Fill dx, dbefore and the partial sums for filters and bias, (programs, R, T or T + 1, C).
 
-    For v = y / |y| the gradient is dy = (dv - v <v, dv>) / |y|, and with s = sigmoid(z) it is dz = dy s (1 + z (1 - s)).
+    For v = y / |y| the gradient is dy = (dv - v <v, dv>) / |y|; with s = sigmoid(z) it is dz = dy s (1 + z (1 - s)).
     """
     replica = tl.program_id(2).to(tl.int64)
     start = (tl.program_id(0) % segments) * SEGMENT

@@ -237,13 +237,12 @@ def backward(
     y: Tensor, vectors: int, size: int,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return the gradients of x, filters, bias and before."""
-    R, B, L, C = x.shape
-    T = filters.shape[1]
+    C, T = x.shape[-1], filters.shape[1]
     dx, dbefore = torch.empty_like(x), None if before is None else torch.empty_like(before)
     if not x.numel():
         return dx, torch.zeros_like(filters), None if bias is None else torch.zeros_like(bias), dbefore
     constants, vector_constants = kernel_constants(C, T, x.dtype, vectors, size)
-    if T <= MOST_TAPS.value:
+    if MOST_TAPS.value >= T:
         partials = short_gradients(grad, x, filters, bias, before, dx, dbefore, constants, vector_constants)
     else:
         partials = long_gradients(grad, x, filters, bias, before, dx, dbefore, constants, vector_constants)

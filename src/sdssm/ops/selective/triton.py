@@ -96,7 +96,7 @@ def next_state(h, x, delta, B, t, length, d, n, A2, D, N: tl.constexpr, EVEN: tl
 def step_forward(h, x, delta, B, C, t, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr):
     """Return the state after step t, and the partial sums (DB, NP / NEAR, 1) over n of C_t times that state."""
     h = next_state(h, x, delta, B, t, None, d, n, A2, D, N, EVEN)
-    C_t = load_vector(C + t * N, n, N, N == A2.shape[1], FORWARD_POLICY)
+    C_t = load_vector(C + t * N, n, N, A2.shape[1] == N, FORWARD_POLICY)
     return h, sum_neighbours(h * C_t[None, :], NEAR)[:, :, None]
 
 

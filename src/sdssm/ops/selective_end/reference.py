@@ -7,7 +7,9 @@ from torch import Tensor
 from sdssm.ops.selective import reference
 
 
-def last_output(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor, lengths: Tensor | None) -> tuple[Tensor]:
+def last_output(
+    x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor, lengths: Tensor | None
+) -> tuple[Tensor]:
     """Return y at the end of each row (..., B, D), from h (..., B, D, N).
 
     x, delta (..., B, L, D), A (..., D, N), B (..., B, L, N), C (..., B, N), lengths (..., B).

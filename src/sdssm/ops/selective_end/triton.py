@@ -49,7 +49,7 @@ def forward_kernel(
     N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Fill y (rows, D), and rest and drive (rows, LP, D), T_t and delta_t x_t, zero past the end; both may be None."""
-    row, d, n, offsets, mask, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
+    row, d, n, _, _, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
     length = L
     if lengths is not None:
         length = tl.load(lengths + row).to(tl.int32)
@@ -87,7 +87,7 @@ def step_backward(
     """
     dy_drive = dy * load_vector(drive + t * D, d, D, EVEN, "")
     rest_t = load_vector(rest + t * D, d, D, EVEN, "")
-    B_t = load_vector(B + tl.minimum(t, length - 1) * N, n, N, N == A2.shape[1], "")
+    B_t = load_vector(B + tl.minimum(t, length - 1) * N, n, N, A2.shape[1] == N, "")
     decay = tl.exp2(rest_t[:, None] * A2)
     channel_part = sum_channels(dy_drive[:, None] * decay, W)
     weight = (C_end * B_t)[None, :] * decay

@@ -49,16 +49,16 @@ def softplus(z):
 
 
 @triton.jit(do_not_specialize=["rows"])
-def forward_kernel(
-    r, weight, bias, y, rows, K: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr
-):
+def forward_kernel(r, weight, bias, y, rows, K: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr):
     """Fill y (R, rows, D)."""
     replica = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * TR + tl.arange(0, TR)
     row_mask = row < rows
     z = load_tile(r, weight, bias, replica, row, row_mask, rows, K, D, DP)
     d = tl.arange(0, DP)
-    tl.store(y + (replica * rows + row)[:, None] * D + d[None, :], softplus(z), mask=row_mask[:, None] & (d < D)[None, :])
+    tl.store(
+        y + (replica * rows + row)[:, None] * D + d[None, :], softplus(z), mask=row_mask[:, None] & (d < D)[None, :]
+    )
 
 
 @triton.jit(do_not_specialize=["rows"])
