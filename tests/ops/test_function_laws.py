@@ -35,11 +35,15 @@ from tests.ops.test_mixed import MIXED
 from tests.ops.test_readout import READOUT
 from tests.ops.test_selected import SELECTED
 from tests.ops.test_selective import SELECTIVE
+from tests.ops.test_selective_end import SELECTIVE_END
+from tests.ops.test_softplus_map import SOFTPLUS_MAP
 
 OPERATIONS: list[Operation[Any]] = [
     ELMAN,
     LSTM,
     SELECTIVE,
+    SELECTIVE_END,
+    SOFTPLUS_MAP,
     DELTA,
     COLUMN_ONE_HOT,
     COLUMN_MIXTURE,

@@ -317,9 +317,11 @@ def test_state_above_the_triton_limit_is_refused(monkeypatch: pytest.MonkeyPatch
 def use_several_channel_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops.selective import triton
 
-    monkeypatch.setattr(triton, "TILE_ENTRIES", 8)
+    monkeypatch.setattr(triton, "FORWARD_TILE", (8, 8))
+    monkeypatch.setattr(triton, "BACKWARD_TILE", (8, 8))
     monkeypatch.setattr(triton, "MIN_CHANNELS", 4)  # in float64 half as many
-    assert triton.kernel_constants(5, 3, torch.float64)["DB"] == 2
+    for constants in (triton.forward_constants, triton.backward_constants):
+        assert constants(5, 3, torch.float64)["DB"] == 2
 
 
 SELECTIVE = Operation(

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerState
+from sdssm.layers.mixer import Mixer, MixerState, last_position, last_window, select_rows
 from sdssm.layers.settings import DeltaNetSettings, GatedDeltaProductSettings
-from sdssm.ops.delta import delta_scan, delta_step
+from sdssm.ops.delta import delta_final, delta_scan, delta_step
 from sdssm.ops.filter import causal_filter
 
 #: The epsilon of the RMSNorm of a head, as in flash-linear-attention.
@@ -92,6 +92,61 @@ class DeltaRule(Mixer):
         alpha = None if self.decay is None else parts[2]
         o, S = delta_scan(q, k.flatten(1, 2), v.flatten(1, 2), beta, alpha, S, steps=self.steps, lengths=lengths)
         return self.read(o, parts), (window, S) if carry else None
+
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        if state is not None:
+            return super().mix_end(parts, state, lengths=lengths)
+        x, *gates = parts
+        if self.gate is not None:
+            gates[-1] = last_position(gates[-1], lengths)[:, 0]
+        window, exists = last_window(x[..., : self.inner], lengths, self.settings.conv or 1)
+        return self._end(window, exists, x[..., self.inner :], gates, lengths)
+
+    def mix_symbols_end(
+        self,
+        symbols: tuple[Tensor, ...],
+        tokens: Tensor,
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        if state is not None:
+            return super().mix_symbols_end(symbols, tokens, state, lengths=lengths)
+        x, *tables = symbols
+        gates = [select_rows(table, tokens) for table in (tables if self.gate is None else tables[:-1])]
+        if self.gate is not None:
+            gates.append(select_rows(tables[-1], last_position(tokens, lengths)[:, 0]))
+        window, exists = last_window(tokens, lengths, self.settings.conv or 1)
+        queries, updates = select_rows(x[:, : self.inner], window), select_rows(x[:, self.inner :], tokens)
+        return self._end(queries, exists, updates, gates, lengths)
+
+    def _end(
+        self, window: Tensor, exists: Tensor | None, updates: Tensor, gates: list[Tensor], lengths: Tensor | None
+    ) -> Tensor:
+        """Return the output at the end of each row, (B, 1, F): only the last S is read.
+
+        All before the convolution: of q (B, conv, H D) the last positions, as `last_window` returns them, and k and v
+        (B, L, 2 n H D). gates are beta and, if present, alpha (B, L, *) and the output gate at the end (B, H D).
+        """
+        B, L, C = updates.shape
+        H, D, n = self.settings.heads, self.settings.head_size, self.steps
+        filters = updates.new_ones(1, self.inner + C) if self.filters is None else self.filters
+        window = window if exists is None else torch.where(exists[..., None], window, 0)
+        q, _ = causal_filter(window, filters[:, : self.inner], vectors=H, size=D)
+        updates, _ = causal_filter(updates, filters[:, self.inner :], vectors=H * n, size=D)
+        k, v = (part.reshape(B, L * n, H, D) for part in updates.chunk(2, -1))
+        beta, alpha = gates[0].reshape(B, L * n, H), None if self.decay is None else gates[1]
+        S = delta_final(k, v, beta, alpha, steps=n, lengths=lengths)
+        o = (S * (q[:, -1].reshape(B, H, 1, D) * D**-0.5)).sum(-1)
+        return self.read(o, tuple(gates))[:, None]
 
     def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         parts = self.parts(u)

@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerState
+from sdssm.layers.mixer import Mixer, MixerState, last_position, last_window, select_rows
 from sdssm.layers.settings import MambaSettings
 from sdssm.ops.filter import causal_filter
+from sdssm.ops.products import linear
 from sdssm.ops.selective import selective_scan, selective_step
+from sdssm.ops.selective_end import selective_end
+from sdssm.ops.softplus_map import softplus_map
 
 #: Initial step sizes are log-uniform between these.
 SMALLEST_STEP, LARGEST_STEP = 1e-3, 0.1
@@ -106,6 +109,51 @@ class Mamba(Mixer):
         y, h = selective_scan(x, delta, -self.A_log.exp(), B, C, h, lengths=lengths)
         return self._output(y, x, z), (last.mT, h) if carry else None
 
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        if state is not None:
+            return super().mix_end(parts, state, lengths=lengths)
+        x, z = parts
+        window, exists = last_window(x, lengths, self.settings.conv)
+        return self._end(x, window, exists, last_position(z, lengths), lengths)
+
+    def mix_symbols_end(
+        self,
+        symbols: tuple[Tensor, ...],
+        tokens: Tensor,
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        if state is not None:
+            return super().mix_symbols_end(symbols, tokens, state, lengths=lengths)
+        x, z = symbols
+        window, exists = last_window(tokens, lengths, self.settings.conv)
+        last_z = select_rows(z, last_position(tokens, lengths))
+        return self._end(select_rows(x, tokens), select_rows(x, window), exists, last_z, lengths)
+
+    def _end(self, x: Tensor, window: Tensor, exists: Tensor | None, z: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return the output at the end of each row, (B, 1, D).
+
+        There C_t, the skip connection, the gate and W_out are needed at one step of a row only. x (B, L, E); of the end
+        z (B, 1, E) and the inputs of the convolution (B, conv, E), as `last_window` returns them.
+        """
+        window = window if exists is None else torch.where(exists[..., None], window, 0)
+        last = causal_filter(window, self.convolution.mT, self.convolution_bias)[0][:, -1:]
+        x, _ = causal_filter(x, self.convolution.mT, self.convolution_bias)
+        to_steps, to_C = torch.split(self.x_projection.weight, [self.rank + self.settings.state, self.settings.state])
+        r, B = torch.split(linear(x, to_steps), [self.rank, self.settings.state], -1)
+        C = linear(last[:, 0], to_C)
+        y = selective_end(x, self._step_sizes(r), -self.A_log.exp(), B, C, lengths=lengths)
+        return self._output(y[:, None], last, z)
+
     def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         x, z = self.parts(u)
         before, h = (x.new_zeros(*x.shape, self.settings.conv - 1), None) if state is None else state
@@ -119,7 +167,11 @@ class Mamba(Mixer):
         """Return the input-dependent delta (..., E), B and C (..., N) of the recurrence."""
         N = self.settings.state
         r, B, C = self.x_projection(x).split([self.rank, N, N], -1)
-        return functional.softplus(self.dt_projection(r) + self.dt_bias), B, C
+        return self._step_sizes(r), B, C
+
+    def _step_sizes(self, r: Tensor) -> Tensor:
+        """Return delta (..., E) for r (..., rank)."""
+        return softplus_map(r, self.dt_projection.weight, self.dt_bias)
 
     def _output(self, y: Tensor, x: Tensor, z: Tensor) -> Tensor:
         out: Tensor = self.output_projection((y + self.D * x) * functional.silu(z))

@@ -108,6 +108,20 @@ class Mixer(nn.Module, ABC):
             noise: uniform random numbers on [0, 1) of the shape that `noise_shape` returns, for mixers that need them.
         """
 
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return the output of `mix` at the end of each row: parts (B, L, *) -> (B, 1, F).
+
+        A mixer may compute it in less time than all outputs.
+        """
+        return last_position(self.mix(parts, state, lengths=lengths, carry=False, noise=noise)[0], lengths)
+
     def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
         """Return the output for a query read after each prefix: parts (B, L, *) of both -> (B, L, F).
 
@@ -146,6 +160,19 @@ class Mixer(nn.Module, ABC):
         """Run `mix` on tokens (B, L), with the result of `symbol_parts`."""
         parts = tuple(select_rows(part, tokens) for part in symbols)
         return self.mix(parts, state, lengths=lengths, carry=carry, noise=noise)
+
+    def mix_symbols_end(
+        self,
+        symbols: Any,
+        tokens: Tensor,
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return the output of `mix_symbols` at the end of each row, (B, 1, F)."""
+        outputs, _ = self.mix_symbols(symbols, tokens, state, lengths=lengths, carry=False, noise=noise)
+        return last_position(outputs, lengths)
 
     # -- any leading dimensions ----------------------------------------------------------------------------------------
 
@@ -265,3 +292,35 @@ def select_rows(table: Tensor, tokens: Tensor) -> Tensor:
         return table[tokens]
     one_hot = (tokens[..., None] == torch.arange(len(table), device=tokens.device)).to(table.dtype)
     return product(one_hot, table.flatten(1)).reshape(*tokens.shape, *table.shape[1:])
+
+
+def last_position(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Select the last position of each row: (B, L, *) -> (B, 1, *).
+
+    >>> last_position(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([3, 2])).tolist()
+    [[3], [5]]
+    """
+    if lengths is None:
+        return x[:, -1:]
+    index = (lengths - 1).reshape(-1, *(1,) * (x.dim() - 1))
+    return x.gather(1, index.expand(-1, 1, *x.shape[2:]))
+
+
+def last_window(x: Tensor, lengths: Tensor | None, count: int) -> tuple[Tensor, Tensor | None]:
+    """Select the last `count` positions of each row: (B, L, *) -> (B, count, *), and which of them exist, (B, count).
+
+    Positions before the start of a row do not exist. Without `lengths` they are left out, and None is returned.
+
+    >>> last_window(torch.tensor([[1, 2, 3], [4, 5, 6]]), None, 2)
+    (tensor([[2, 3],
+            [5, 6]]), None)
+    >>> last_window(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([2, 1]), 2)
+    (tensor([[1, 2],
+            [4, 4]]), tensor([[ True,  True],
+            [False,  True]]))
+    """
+    if lengths is None:
+        return x[:, max(0, x.shape[1] - count) :], None
+    index = lengths[:, None] - count + torch.arange(count, device=x.device)
+    places = index.clamp_min(0).reshape(*index.shape, *(1,) * (x.dim() - 2))
+    return x.gather(1, places.expand(*index.shape, *x.shape[2:])), index >= 0

@@ -112,12 +112,19 @@ class PdSsm(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Scan: parts (B, L, *), complex state (B, n) -> outputs (B, L, 2n), final state."""
-        weights, D, *drive = parts
-        b = to_complex(drive[0]) if drive else None
-        states, final = column_mixture_scan(
-            self.dictionary, weights, to_complex(D), b, self._start(state), lengths=lengths
-        )
+        states, final = self._scan(parts, state, lengths)
         return self._read(states), final if carry else None
+
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Read only the final states: parts (B, L, *) -> (B, 1, 2n)."""
+        return self._read(self._scan(parts, state, lengths)[1][:, None])
 
     def mix_symbols(
         self,
@@ -130,11 +137,35 @@ class PdSsm(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Scan over tokens (B, L) with only V transition matrices in memory."""
+        states, final = self._scan_symbols(symbols, tokens, state, lengths)
+        return self._read(states), final if carry else None
+
+    def mix_symbols_end(
+        self,
+        symbols: tuple[Tensor, ...],
+        tokens: Tensor,
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Read only the final states: tokens (B, L) -> (B, 1, 2n)."""
+        return self._read(self._scan_symbols(symbols, tokens, state, lengths)[1][:, None])
+
+    def _scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return all states (B, L, n) and the final ones (B, n)."""
+        weights, D, *drive = parts
+        b = to_complex(drive[0]) if drive else None
+        return column_mixture_scan(self.dictionary, weights, to_complex(D), b, self._start(state), lengths=lengths)
+
+    def _scan_symbols(
+        self, symbols: tuple[Tensor, ...], tokens: Tensor, state: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Do the same for tokens (B, L)."""
         weights, D, *drive = symbols
         P = column_softmax(self.dictionary, weights)
         b = to_complex(select_rows(drive[0], tokens)) if drive else None
-        states, final = column_one_hot_scan(P, to_complex(D), tokens, b, self._start(state), lengths=lengths)
-        return self._read(states), final if carry else None
+        return column_one_hot_scan(P, to_complex(D), tokens, b, self._start(state), lengths=lengths)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError
 from sdssm.layers import Mixer, SelectiveDense, initial
-from sdssm.layers.mixer import select_rows
+from sdssm.layers.mixer import last_position, select_rows
 from sdssm.layers.selective_dense import SymbolTransitions
 from sdssm.models.block import Block
 from sdssm.models.settings import ModelSettings
@@ -189,7 +189,7 @@ class Stack(nn.Module):
     ) -> tuple[Tensor, State]:
         """Run all layers over tokens (B, L): features (B, L, F), and with `carry` the final states.
 
-        With `ends` only the features at the end of each string are returned, (B, 1, F).
+        With `ends`, and without `carry`, only the features at the end of each string are returned, (B, 1, F).
         """
         noise, after = noise or {}, []
         h = tokens
@@ -198,17 +198,24 @@ class Stack(nn.Module):
             only_ends = ends and block.is_last  # after the last mixer only the last position is needed
             mixer.check_length(tokens.shape[1])
             mixer_noise = noise["mixers"][i] if "mixers" in noise else None
-            if i == 0:
-                mixed, x = mixer.mix_symbols(
-                    self.symbol_parts(), tokens, layer_state(state, i), lengths=lengths, carry=carry, noise=mixer_noise
+            options = {"lengths": lengths, "noise": mixer_noise}
+            before = layer_state(state, i)
+            parts = self.symbol_parts() if i == 0 else mixer.parts(block.inputs(h))
+            if only_ends:
+                x = None
+                mixed = (
+                    mixer.mix_symbols_end(parts, tokens, before, **options)
+                    if i == 0
+                    else mixer.mix_end(parts, before, **options)
                 )
+            elif i == 0:
+                mixed, x = mixer.mix_symbols(parts, tokens, before, carry=carry, **options)
             else:
-                parts = mixer.parts(block.inputs(h))
-                mixed, x = mixer.mix(parts, layer_state(state, i), lengths=lengths, carry=carry, noise=mixer_noise)
+                mixed, x = mixer.mix(parts, before, carry=carry, **options)
             drops = [noise["blocks"][:, i, j].movedim(0, 1) for j in range(2)] if "blocks" in noise else None
             if only_ends:
-                h, mixed = _last_position(h, lengths), _last_position(mixed, lengths)
-                drops = None if drops is None else [_last_position(drop, lengths) for drop in drops]
+                h = last_position(h, lengths)
+                drops = None if drops is None else [last_position(drop, lengths) for drop in drops]
             if i == 0 and block.is_residual:
                 h = select_rows(self.input_table(), h)
             h = block.combine(h, mixed, drops)
@@ -271,11 +278,3 @@ class Stack(nn.Module):
 def layer_state(state: State, layer: int) -> Any:
     """Return the state of one layer; None before the first symbol."""
     return None if state is None else state[layer]
-
-
-def _last_position(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Select the last position of each row: (B, L, *) -> (B, 1, *)."""
-    if lengths is None:
-        return x[:, -1:]
-    index = (lengths - 1).reshape(-1, *(1,) * (x.dim() - 1))
-    return x.gather(1, index.expand(-1, 1, *x.shape[2:]))

@@ -9,7 +9,7 @@ from sdssm.ops.block_diagonal import block_diagonal_scan, block_diagonal_step
 from sdssm.ops.checks import unchecked
 from sdssm.ops.column_mixture import column_mixture_scan
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
-from sdssm.ops.delta import delta_scan, delta_step
+from sdssm.ops.delta import delta_final, delta_scan, delta_step
 from sdssm.ops.dense import dense_scan, dense_step
 from sdssm.ops.diagonal import diagonal_scan, diagonal_step
 from sdssm.ops.elman import elman_scan, elman_step
@@ -23,6 +23,8 @@ from sdssm.ops.norms import column_norm
 from sdssm.ops.readout import readout_loss
 from sdssm.ops.selected import selected_matrices
 from sdssm.ops.selective import selective_scan, selective_step
+from sdssm.ops.selective_end import selective_end
+from sdssm.ops.softplus_map import softplus_map
 from sdssm.ops.token import token_scan, token_step
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "column_one_hot_scan",
     "column_one_hot_step",
     "cross_entropy",
+    "delta_final",
     "delta_scan",
     "delta_step",
     "dense_scan",
@@ -51,8 +54,10 @@ __all__ = [
     "mixture_step",
     "readout_loss",
     "selected_matrices",
+    "selective_end",
     "selective_scan",
     "selective_step",
+    "softplus_map",
     "token_scan",
     "token_step",
     "unchecked",

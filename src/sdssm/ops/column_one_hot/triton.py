@@ -71,9 +71,9 @@ def forward_kernel(
         next_target, next_dr, next_di = load_transition(targets, D, next_index, n, N)
         zr = dr * xr - di * xi
         zi = dr * xi + di * xr
-        one_hot = target[None, :] == n[:, None]  # the 1 of column j is in row i
-        xr = tl.sum(tl.where(one_hot, zr[None, :], 0.0), axis=1)
-        xi = tl.sum(tl.where(one_hot, zi[None, :], 0.0), axis=1)
+        one_hot = target[:, None] == n[None, :]  # (j, i): the 1 of column j is in row i
+        xr = tl.sum(tl.where(one_hot, zr[:, None], 0.0), axis=0)
+        xi = tl.sum(tl.where(one_hot, zi[:, None], 0.0), axis=0)
         offsets = 2 * ((row * L + t) * N + n)
         if b is not None:
             xr += tl.load(b + offsets, mask=mask, other=0.0)

@@ -64,9 +64,55 @@ def delta_scan(
     >>> final.tolist()
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
-    op = "delta_scan"
+    return _scan("delta_scan", q, k, v, beta, gate, S0, steps, lengths, outputs_needed=True)
+
+
+def delta_final(
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    gate: Tensor | None = None,
+    S0: Tensor | None = None,
+    *,
+    steps: int = 1,
+    lengths: Tensor | None = None,
+) -> Tensor:
+    """Return only the S at the end of each row that `delta_scan` returns, (..., H, Dv, Dk), without any output.
+
+    >>> import torch
+    >>> k = v = torch.eye(2)[:, None]
+    >>> delta_final(k, v, torch.ones(2, 1)).tolist()
+    [[[1.0, 0.0], [0.0, 1.0]]]
+    """
+    op = "delta_final"
+    check_rank(op, "k", k, ("L", "H", "Dk"))
+    _check_steps(op, steps)
+    # Keys have the shape of queries. Where queries cannot be left out their outputs are ignored.
+    queries = k[..., ::steps, :, :].detach()
+    return _scan(op, queries, k, v, beta, gate, S0, steps, lengths, outputs_needed=False)[1]
+
+
+def _check_steps(op: str, steps: int) -> None:
+    """Raise `OpsError` unless `steps` is a positive integer."""
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
         raise OpsError(f"{op}: steps is {steps!r}; it must be an integer of at least 1")
+
+
+def _scan(
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    gate: Tensor | None,
+    S0: Tensor | None,
+    steps: int,
+    lengths: Tensor | None,
+    *,
+    outputs_needed: bool,
+) -> tuple[Tensor, Tensor]:
+    """Check the arguments and run the scan; unless outputs are needed, those returned are undefined."""
+    _check_steps(op, steps)
     check_rank(op, "q", q, ("L", "H", "Dk"))
     q, k, v, beta, gate, S0 = _one_dtype(q, k, v, beta, gate, S0)
     check_dtypes(op, [("q", q), ("k", k), ("v", v), ("beta", beta), ("gate", gate), ("S0", S0)])
@@ -104,6 +150,9 @@ def delta_scan(
         ]
         ends = None if lengths is None else flatten_leading(lengths.long(), lead, 0, rows)
         needs_grad = needs_gradient(tensors)
+        if chosen == "triton" and not outputs_needed:
+            _, final = OPERATION(None, *tensors[1:], ends, steps, needs_grad, chosen)
+            return q, final.reshape(*lead, H, Dv, Dk)
         outputs, final = OPERATION(*tensors, ends, steps, needs_grad, chosen)
     return outputs.reshape(*lead, L, H, Dv), final.reshape(*lead, H, Dv, Dk)
 

@@ -61,7 +61,7 @@ def forward_kernel(
     """Compute S_t = gate_t S_{t-1}, then STEPS times S += beta (v - S k) k^T, and o_t = S_t q_t.
 
     checkpoints (rows, H, C, DV, DK) receives S before positions 0, T, 2 T ..., errors (like v) receives v - S k; both
-    may be None.
+    may be None. Without q no outputs are stored.
     """
     program, row, head, i, j, v_mask, k_mask, mask, offsets = head_tile(H, DK, DV, KP, VB)
     length = L
@@ -79,7 +79,6 @@ def forward_kernel(
         if checkpoints is not None:
             tl.store(checkpoints + (program * C + t // T) * DV * DK + offsets, S, mask=mask & (t % T == 0))
         position = (row * L + t) * H + head
-        query = tl.load(q + position * DK + j, mask=k_mask, other=0.0)
         if gate is not None:
             S = S * tl.load(gate + position)
         for n in range(STEPS):
@@ -94,10 +93,13 @@ def forward_kernel(
                 tl.store(errors + ((row * L * STEPS + s) * H + head) * DV + i, error, mask=v_mask)
             S += (strength * error)[:, None] * key[None, :]
             key, value, strength = next_key, next_value, next_strength
-        tl.store(outputs + position * DV + i, tl.sum(S * query[None, :], axis=1), mask=v_mask)
+        if q is not None:
+            query = tl.load(q + position * DK + j, mask=k_mask, other=0.0)
+            tl.store(outputs + position * DV + i, tl.sum(S * query[None, :], axis=1), mask=v_mask)
 
-    for t in range(length, L):  # past the end of the row
-        tl.store(outputs + ((row * L + t) * H + head) * DV + i, tl.zeros((VB,), ACC), mask=v_mask)
+    if q is not None:
+        for t in range(length, L):  # past the end of the row
+            tl.store(outputs + ((row * L + t) * H + head) * DV + i, tl.zeros((VB,), ACC), mask=v_mask)
     tl.store(final + program * DV * DK + offsets, S, mask=mask)
 
 
@@ -150,13 +152,14 @@ def backward_kernel(
                 earlier_step = (row * L + r) * STEPS * H + head
                 previous_S = add_updates(previous_S, k, beta, errors, earlier_step, i, j, H, DK, DV, STEPS)
             S = add_updates(previous_S * decay, k, beta, errors, first_step, i, j, H, DK, DV, STEPS)
-        dquery = tl.zeros((KP,), ACC)
-        if grad_outputs is not None:
-            grad = tl.load(grad_outputs + position * DV + i, mask=v_mask, other=0.0)
-            query = tl.load(q + position * DK + j, mask=k_mask, other=0.0)
-            dquery = tl.sum(S * grad[:, None], axis=0)
-            dS += grad[:, None] * query[None, :]
-        tl.store(dq + (part + position) * DK + j, dquery, mask=k_mask)
+        if q is not None:
+            dquery = tl.zeros((KP,), ACC)
+            if grad_outputs is not None:
+                grad = tl.load(grad_outputs + position * DV + i, mask=v_mask, other=0.0)
+                query = tl.load(q + position * DK + j, mask=k_mask, other=0.0)
+                dquery = tl.sum(S * grad[:, None], axis=0)
+                dS += grad[:, None] * query[None, :]
+            tl.store(dq + (part + position) * DK + j, dquery, mask=k_mask)
         for n in range(STEPS):
             s = first_step + (STEPS - 1 - n) * H
             key = tl.load(k + s * DK + j, mask=k_mask, other=0.0)
@@ -188,22 +191,22 @@ def checkpoint_interval(L: int, gated: bool) -> int:
     return max(4, next_power_of_two(int((L / 4) ** 0.5)))  # memory grows with L / T, work per position with T / 2
 
 
-def kernel_constants(q: Tensor, v: Tensor, steps: int, backward: bool) -> dict[str, Any]:
+def kernel_constants(k: Tensor, v: Tensor, steps: int, backward: bool) -> dict[str, Any]:
     """Return the compile-time constants of a kernel and its warps; float64 takes half of everything."""
-    H, DK, DV = q.shape[-2], q.shape[-1], v.shape[-1]
+    H, DK, DV = k.shape[-2], k.shape[-1], v.shape[-1]
     KP, VP = next_power_of_two(DK), next_power_of_two(DV)
-    words = q.element_size() // 4
+    words = k.element_size() // 4
     if backward:
         VB = min(VP, BACKWARD_ROWS, max(1, BACKWARD_ENTRIES // (KP * words)))
         warps = min(8, max(1, VB * KP * words // BACKWARD_WARP))
     else:
         VB, warps = min(VP, max(1, FORWARD_ENTRIES // (KP * words))), 1
-    accumulator = tl.float64 if q.dtype == torch.float64 else tl.float32
+    accumulator = tl.float64 if k.dtype == torch.float64 else tl.float32
     return {"H": H, "DK": DK, "DV": DV, "KP": KP, "VB": VB, "STEPS": steps, "ACC": accumulator, "num_warps": warps}
 
 
 def forward(
-    q: Tensor,
+    q: Tensor | None,
     k: Tensor,
     v: Tensor,
     beta: Tensor,
@@ -216,17 +219,19 @@ def forward(
     """Return outputs (R, B, L, H, Dv), final (R, B, H, Dv, Dk), and what `backward` needs.
 
     That is S every T positions, (R, B, H, C, Dv, Dk), and the errors, like v; both are empty unless `needs_grad`.
+    Without q, nor outputs, only S is computed.
     """
-    R, B, L, H, Dk = q.shape
+    (R, B, _, H, Dk), L = k.shape, k.shape[2] // steps
     Dv = v.shape[-1]
-    outputs, final = q.new_empty(R, B, L, H, Dv), q.new_empty(R, B, H, Dv, Dk)
+    outputs = empty_placeholder(k) if q is None else k.new_empty(R, B, L, H, Dv)
+    final = k.new_empty(R, B, H, Dv, Dk)
     T = checkpoint_interval(L, gate is not None)
     C = triton.cdiv(L, T)
-    checkpoints = q.new_empty(R, B, H, C, Dv, Dk) if needs_grad else empty_placeholder(q)
-    errors = torch.empty_like(v) if needs_grad else empty_placeholder(q)
+    checkpoints = k.new_empty(R, B, H, C, Dv, Dk) if needs_grad else empty_placeholder(k)
+    errors = torch.empty_like(v) if needs_grad else empty_placeholder(k)
     if not R * B:
         return outputs, final, checkpoints, errors
-    constants = kernel_constants(q, v, steps, backward=False)
+    constants = kernel_constants(k, v, steps, backward=False)
     saved = (checkpoints, errors) if needs_grad else (None, None)
     forward_kernel[(R * B * H, triton.cdiv(Dv, constants["VB"]))](
         q, k, v, beta, gate, S0, lengths, outputs, final, *saved, L, T, C, **constants
@@ -237,7 +242,7 @@ def forward(
 def backward(
     grad_outputs: Tensor | None,
     grad_final: Tensor | None,
-    q: Tensor,
+    q: Tensor | None,
     k: Tensor,
     v: Tensor,
     beta: Tensor,
@@ -252,8 +257,8 @@ def backward(
     needs_grad: bool,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of q, k, v, beta, gate and S0."""
-    R, B, L, H, _ = q.shape
-    constants = kernel_constants(q, v, steps, backward=True)
+    (R, B, _, H, _), L = k.shape, k.shape[2] // steps
+    constants = kernel_constants(k, v, steps, backward=True)
     programs = triton.cdiv(v.shape[-1], constants["VB"])  # per head
 
     def partial_gradients(like: Tensor | None, count: int = programs) -> Tensor | None:

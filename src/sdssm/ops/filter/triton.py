@@ -1,12 +1,12 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The causal filter on NVIDIA GPUs: one kernel forward, two kernels and a sum backward.
+"""The causal filter on NVIDIA GPUs: one kernel forward, one or two kernels and a sum backward.
 
 A program takes a tile of rows (the steps of all sequences, one after the other) and channels, always entire vectors.
 It loads the tile once per tap; all but the first of these loads hit the cache. The backward pass reads nothing but the
-inputs. It computes the gradient of the argument of SiLU, then that of x. The gradients of the filters and the bias are
-sums over all rows: each tile stores a partial sum, and the partial sums are added in an order that does not depend on
-the number of replicas.
+inputs. It computes the gradient of the argument of SiLU, then that of x; filters of a few taps have a kernel for both,
+see `short_gradients`. The gradients of the filters and the bias are sums over all rows: each tile stores a partial sum,
+and the partial sums are added in an order that does not depend on the number of replicas.
 
 Constants of the kernels: T taps, TR rows and TC channels of a tile, D channels of a vector padded to DP, VECTORS
 vectors that are normalised, ACC the accumulator's dtype.
@@ -23,6 +23,9 @@ from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops.filter.reference import NORM_EPSILON
+from sdssm.ops.filter.short_gradients import MOST_TAPS, SEGMENT, short_gradients_kernel
+from sdssm.ops.filter.short_gradients import TILE_ENTRIES as SHORT_TILE_ENTRIES
+from sdssm.ops.filter.tiles import channel_tile, vector_sums
 from sdssm.ops.padding import next_power_of_two
 
 #: Channels of a tile, 256 contiguous bytes, and its entries, 16 per thread: more would not fit the registers.
@@ -35,19 +38,6 @@ MAX_UNROLLED_TAPS = 8
 STACK = 256
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["rows", "L"]
-
-
-@triton.jit
-def channel_tile(C: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TC: tl.constexpr):
-    """Return the channels of TC / DP vectors, each padded from D to DP, and the mask of existing ones."""
-    j = tl.arange(0, TC)
-    c = tl.program_id(1) * TC + j
-    if D == DP:
-        c_mask = c < C
-    else:
-        c = (tl.program_id(1) * (TC // DP) + j // DP) * D + j % DP
-        c_mask = (c < C) & (j % DP < D)
-    return c, c_mask
 
 
 @triton.jit
@@ -92,13 +82,6 @@ def convolve(
     if bias is not None:
         z += tl.load(bias + replica * C + c, mask=c_mask, other=0.0)[None, :]
     return z
-
-
-@triton.jit
-def vector_sums(y, TR: tl.constexpr, TC: tl.constexpr, DP: tl.constexpr):
-    """Return the sum over each vector, broadcast to all of its channels, (TR, TC)."""
-    sums = tl.sum(tl.reshape(y, (TR, TC // DP, DP)), axis=2)
-    return tl.reshape(tl.broadcast_to(sums[:, :, None], (TR, TC // DP, DP)), (TR, TC))
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
@@ -254,22 +237,65 @@ def backward(
     y: Tensor, vectors: int, size: int,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return the gradients of x, filters, bias and before."""
-    R, B, L, C = x.shape
-    T = filters.shape[1]
+    C, T = x.shape[-1], filters.shape[1]
     dx, dbefore = torch.empty_like(x), None if before is None else torch.empty_like(before)
     if not x.numel():
         return dx, torch.zeros_like(filters), None if bias is None else torch.zeros_like(bias), dbefore
     constants, vector_constants = kernel_constants(C, T, x.dtype, vectors, size)
-    grid = launch_grid(B * L, R, C, constants, vector_constants["D"], vector_constants["DP"])
-    dz = torch.empty_like(x)
-    entries = (T if bias is None else T + 1) * C
-    stacks = triton.cdiv(grid[0], STACK)
-    partials = x.new_empty(grid[0] if stacks == 1 else stacks * STACK, R, entries)
-    partials[grid[0] :].zero_()
-    silu_gradient_kernel[grid](grad, x, filters, bias, before, dz, partials, B * L, L, **constants, **vector_constants)
-    length = L if before is None else L + T - 1
-    input_gradient_kernel[launch_grid(B * length, R, C, constants, 1, 1)](dz, filters, dx, dbefore, B, L, **constants)
-    if stacks > 1:  # partial sum n belongs to stack n mod stacks
-        partials = sum_parts(partials.view(STACK, stacks * R, entries), x.dtype)[0].view(stacks, R, entries)
+    if MOST_TAPS.value >= T:
+        partials = short_gradients(grad, x, filters, bias, before, dx, dbefore, constants, vector_constants)
+    else:
+        partials = long_gradients(grad, x, filters, bias, before, dx, dbefore, constants, vector_constants)
     dfilters, dbias = sum_parts(partials, x.dtype, None if bias is None else T * C)
     return dx, dfilters.view(filters.shape), dbias, dbefore
+
+
+def short_gradients(
+    grad: Tensor, x: Tensor, filters: Tensor, bias: Tensor | None, before: Tensor | None,
+    dx: Tensor, dbefore: Tensor | None, constants: dict[str, Any], vector_constants: dict[str, Any],
+) -> Tensor:  # fmt: skip
+    """Fill dx and dbefore; return the partial sums (parts, R, entries) of the gradients of filters and bias."""
+    R, B, L, C = x.shape
+    constants = {name: value for name, value in constants.items() if name != "UNROLL"}
+    constants |= {"TR": max(1, SHORT_TILE_ENTRIES // constants["TC"]), "SEGMENT": SEGMENT}
+    segments = triton.cdiv(L, SEGMENT)
+    grid = launch_grid(B, R, C, constants, vector_constants["D"], vector_constants["DP"])
+    grid = (grid[0] * segments, *grid[1:])
+    parts = stacked_parts(x, grid[0], (constants["T"] + (bias is not None)) * C)
+    short_gradients_kernel[grid](
+        grad, x, filters, bias, before, dx, dbefore, parts, B, L, segments, **constants, **vector_constants
+    )
+    return sum_stacks(parts, grid[0])
+
+
+def long_gradients(
+    grad: Tensor, x: Tensor, filters: Tensor, bias: Tensor | None, before: Tensor | None,
+    dx: Tensor, dbefore: Tensor | None, constants: dict[str, Any], vector_constants: dict[str, Any],
+) -> Tensor:  # fmt: skip
+    """Do the same with two kernels, for filters of any length."""
+    R, B, L, C = x.shape
+    T = constants["T"]
+    grid = launch_grid(B * L, R, C, constants, vector_constants["D"], vector_constants["DP"])
+    dz = torch.empty_like(x)
+    parts = stacked_parts(x, grid[0], (T + (bias is not None)) * C)
+    silu_gradient_kernel[grid](grad, x, filters, bias, before, dz, parts, B * L, L, **constants, **vector_constants)
+    length = L if before is None else L + T - 1
+    input_gradient_kernel[launch_grid(B * length, R, C, constants, 1, 1)](dz, filters, dx, dbefore, B, L, **constants)
+    return sum_stacks(parts, grid[0])
+
+
+def stacked_parts(x: Tensor, count: int, entries: int) -> Tensor:
+    """Return memory for `count` partial sums of each replica, in entire stacks; those beyond `count` are zero."""
+    stacks = triton.cdiv(count, STACK)
+    parts = x.new_empty(count if stacks == 1 else stacks * STACK, x.shape[0], entries)
+    parts[count:].zero_()
+    return parts
+
+
+def sum_stacks(parts: Tensor, count: int) -> Tensor:
+    """Add the partial sums within each stack: partial sum n belongs to stack n mod stacks."""
+    stacks = triton.cdiv(count, STACK)
+    if stacks == 1:
+        return parts
+    R, entries = parts.shape[1:]
+    return sum_parts(parts.view(STACK, stacks * R, entries), parts.dtype)[0].view(stacks, R, entries)

@@ -32,9 +32,10 @@ STRIDE = 8
 #: exp(v) = exp2(LOG2E v): the GPU has an instruction for exp2, and A is multiplied by LOG2E once.
 LOG2E = tl.constexpr(1 / math.log(2))
 LN2 = tl.constexpr(math.log(2))
-#: Entries of a tile in float32, entries per thread, the fewest channels of a tile (each tile stores its own partial
-#: sums of dB and dC) and the most warps of a program.
-TILE_ENTRIES, ENTRIES_PER_THREAD, MIN_CHANNELS, MAX_WARPS = 2048, 8, 16, 16
+#: Entries of a tile in float32 and entries per thread, of the forward and the backward kernel.
+FORWARD_TILE, BACKWARD_TILE = (4096, 16), (2048, 8)
+#: The fewest channels of a tile (each tile stores its own partial sums of dB and dC) and the most warps of a program.
+MIN_CHANNELS, MAX_WARPS = 16, 16
 #: Registers per thread of the backward kernel in float32: few enough for two programs per multiprocessor, which is a
 #: third faster.
 MAX_REGISTERS = 128
@@ -71,11 +72,17 @@ def load_vector(pointer, i, size, FULL: tl.constexpr, POLICY: tl.constexpr):
 def load_inputs(
     x, delta, B, t, length, d, n, D, N: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, POLICY: tl.constexpr
 ):
-    """Load x, delta (DB) and B (NP) of step t; past the end of the row the last ones, with delta = 0."""
-    s = tl.minimum(t, length - 1)
-    x_t = load_vector(x + s * D, d, D, EVEN, POLICY)
+    """Load x, delta (DB) and B (NP) of step t; past the end of the row the last ones, with delta = 0.
+
+    Without `length` no step is past the end.
+    """
+    s = t
+    if length is not None:
+        s = tl.minimum(t, length - 1)
     delta_t = load_vector(delta + s * D, d, D, EVEN, POLICY)
-    return x_t, tl.where(t < length, delta_t, 0.0), load_vector(B + s * N, n, N, N == NP, POLICY)
+    if length is not None:
+        delta_t = tl.where(t < length, delta_t, 0.0)
+    return load_vector(x + s * D, d, D, EVEN, POLICY), delta_t, load_vector(B + s * N, n, N, N == NP, POLICY)
 
 
 @triton.jit
@@ -85,10 +92,18 @@ def next_state(h, x, delta, B, t, length, d, n, A2, D, N: tl.constexpr, EVEN: tl
     return tl.exp2(delta_t[:, None] * A2) * h + (delta_t * x_t)[:, None] * B_t[None, :]
 
 
+@triton.jit
+def step_forward(h, x, delta, B, C, t, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr):
+    """Return the state after step t, and the partial sums (DB, NP / NEAR, 1) over n of C_t times that state."""
+    h = next_state(h, x, delta, B, t, None, d, n, A2, D, N, EVEN)
+    C_t = load_vector(C + t * N, n, N, A2.shape[1] == N, FORWARD_POLICY)
+    return h, sum_neighbours(h * C_t[None, :], NEAR)[:, :, None]
+
+
 @triton.jit(do_not_specialize=ANY_SIZE)
 def forward_kernel(
     x, delta, A, B, C, h0, lengths, y, final, checkpoints, L, D, checkpoints_per_row, rows_per_replica,
-    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr,
+    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
     """Fill y (rows, L, D), final (rows, D, N) and checkpoints (rows, checkpoints_per_row, D, N).
 
@@ -104,11 +119,24 @@ def forward_kernel(
     x, delta, y = x + row * L * D, delta + row * L * D, y + row * L * D
     B, C = B + row * L * N, C + row * L * N
 
-    for t in range(length):
-        if checkpoints is not None:
-            store_mask = mask & (t % STRIDE == 0)
-            tl.store(checkpoints + (row * checkpoints_per_row + t // STRIDE) * D * N + offsets, h, mask=store_mask)
-        h = next_state(h, x, delta, B, t, length, d, n, A2, D, N, EVEN)
+    steps = tl.arange(0, 4)
+    groups = length // GROUP
+    row_checkpoints = None if checkpoints is None else checkpoints + row * checkpoints_per_row * D * N + offsets
+    for group in range(groups):
+        t = group * GROUP
+        if row_checkpoints is not None:
+            tl.store(row_checkpoints + (t // STRIDE) * D * N, h, mask=mask & (t % STRIDE == 0))
+        h, y0 = step_forward(h, x, delta, B, C, t, d, n, A2, D, N, EVEN, NEAR)
+        h, y1 = step_forward(h, x, delta, B, C, t + 1, d, n, A2, D, N, EVEN, NEAR)
+        h, y2 = step_forward(h, x, delta, B, C, t + 2, d, n, A2, D, N, EVEN, NEAR)
+        h, y3 = step_forward(h, x, delta, B, C, t + 3, d, n, A2, D, N, EVEN, NEAR)
+        y_tile = sum_last_axis(tl.permute(stack_four(y0, y1, y2, y3), (0, 3, 2, 1)), FOLD)  # (DB, 4, 1)
+        y_pointers = y + (t + steps)[None, :] * D + d[:, None]
+        tl.store(y_pointers, tl.reshape(y_tile, (DB, 4)), mask=(d < D)[:, None])
+    for t in range(groups * GROUP, length):  # fewer steps than a group
+        if row_checkpoints is not None:
+            tl.store(row_checkpoints + (t // STRIDE) * D * N, h, mask=mask & (t % STRIDE == 0))
+        h = next_state(h, x, delta, B, t, None, d, n, A2, D, N, EVEN)
         C_t = load_vector(C + t * N, n, N, N == NP, FORWARD_POLICY)
         tl.store(y + t * D + d, tl.sum(h * C_t[None, :], axis=1), mask=d < D)
     tl.store(final + row * D * N + offsets, h, mask=mask)
@@ -206,27 +234,30 @@ def backward_kernel(
         tl.store(dBC_pointers + t * N, tl.zeros((2, 1, NP), A2.dtype), mask=(n < N)[None, None, :])
 
 
-def kernel_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the compile-time constants of the kernels and their warps.
+def tile_constants(D: int, N: int, dtype: torch.dtype, tile: tuple[int, int]) -> dict[str, Any]:
+    """Return the compile-time constants of a kernel and its warps; `tile` is its entries and entries per thread.
 
-    In float64 a tile has half as many channels.
+    In float64 a tile has half as many channels. NEAR entries of n, 16 bytes, are what a thread loads at once.
     """
     NP = max(2, next_power_of_two(N))
-    DB = max(2, min(next_power_of_two(D), max(MIN_CHANNELS, TILE_ENTRIES // NP) * 4 // dtype.itemsize))
-    warps = max(1, min(MAX_WARPS, DB * NP * dtype.itemsize // 4 // (32 * ENTRIES_PER_THREAD)))
-    even = D % DB == 0
-    return {"N": N, "DB": DB, "NP": NP, "EVEN": even, "STRIDE": STRIDE, "num_warps": warps}
+    size = dtype.itemsize // 4
+    DB = max(2, min(next_power_of_two(D), max(MIN_CHANNELS, tile[0] // NP) // size))
+    warps = max(1, min(MAX_WARPS, DB * NP * size // (32 * tile[1])))
+    near = min(NP, 16 // dtype.itemsize)
+    return {"N": N, "DB": DB, "NP": NP, "EVEN": D % DB == 0, "NEAR": near, "num_warps": warps}
 
 
-def backward_constants(constants: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """Return the constants of the backward kernel.
+def forward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the constants of the forward kernel."""
+    return {**tile_constants(D, N, dtype, FORWARD_TILE), "STRIDE": STRIDE}
 
-    NEAR entries of n, 16 bytes, are what a thread loads at once; W threads share the channels of an entry n.
-    """
-    near = min(constants["NP"], 16 // dtype.itemsize)
-    threads = max(1, min(constants["DB"], 32 * constants["num_warps"] * near // constants["NP"]))
+
+def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the constants of the backward kernel; W threads share the channels of an entry n."""
+    constants = tile_constants(D, N, dtype, BACKWARD_TILE)
+    threads = max(1, min(constants["DB"], 32 * constants["num_warps"] * constants["NEAR"] // constants["NP"]))
     register_limit = {} if dtype == torch.float64 else {"maxnreg": MAX_REGISTERS}
-    return {**constants, "NEAR": near, "W": threads, **register_limit}
+    return {**constants, "STRIDE": STRIDE, "W": threads, **register_limit}
 
 
 def forward(
@@ -246,7 +277,7 @@ def forward(
     """
     R, rows, L, D = x.shape
     N = A.shape[-1]
-    constants = kernel_constants(D, N, x.dtype)
+    constants = forward_constants(D, N, x.dtype)
     checkpoints_per_row = triton.cdiv(L, STRIDE)
     y, final = torch.empty_like(x), x.new_empty(R, rows, D, N)
     checkpoints = x.new_empty(R, rows, checkpoints_per_row, D, N) if needs_grad else empty_placeholder(x)
@@ -266,7 +297,7 @@ def backward(
     """Return the gradients of x, delta, A, B, C and h0; the equations are in the CPU implementation."""
     R, rows, L, D = x.shape
     N = A.shape[-1]
-    constants = kernel_constants(D, N, x.dtype)
+    constants = backward_constants(D, N, x.dtype)
     channel_blocks = triton.cdiv(D, constants["DB"])
     dx, ddelta = torch.empty_like(x), torch.empty_like(x)
     dh0 = None if h0 is None else torch.empty_like(h0)
@@ -275,7 +306,7 @@ def backward(
     if x.numel():
         backward_kernel[(R * rows, channel_blocks)](
             grad_y, grad_final, x, delta, A, B, C, lengths, checkpoints, dx, ddelta, dA, dBC, dh0,
-            L, D, checkpoints.shape[2], rows, **backward_constants(constants, x.dtype),
+            L, D, checkpoints.shape[2], rows, **constants,
         )  # fmt: skip
     dB, dC = dBC.sum(3)
     return dx, ddelta, dA.sum(1), dB, dC, dh0
