@@ -11,7 +11,7 @@ from sdssm import ops
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer
 from sdssm.layers.settings import ComplexDiagonalSettings
-from sdssm.ops.products import linear
+from sdssm.ops.linear import linear
 
 
 class ComplexDiagonal(Mixer):

@@ -147,6 +147,16 @@ class Mixer(nn.Module, ABC):
         parts = tuple(select_rows(part, tokens) for part in symbols)
         return self.mix(parts, state, lengths=lengths, carry=carry, noise=noise)
 
+    def mix_symbols_end(
+        self, symbols: Any, tokens: Tensor, state: MixerState = None, *, lengths: Tensor | None, noise: Tensor | None
+    ) -> Tensor:
+        """Return the output at the end of each row only, (B, 1, F), with the result of `symbol_parts`.
+
+        Mixers for which the other outputs are much of the work override this.
+        """
+        outputs = self.mix_symbols(symbols, tokens, state, lengths=lengths, carry=False, noise=noise)[0]
+        return last_position(outputs, lengths)
+
     # -- any leading dimensions ----------------------------------------------------------------------------------------
 
     def forward(
@@ -191,6 +201,18 @@ class Mixer(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         return f"width={self.width}, {self.settings}"
+
+
+def last_position(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Select the last position of each row: (B, L, *) -> (B, 1, *).
+
+    >>> last_position(torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]]), torch.tensor([2, 1])).flatten().tolist()
+    [2.0, 3.0]
+    """
+    if lengths is None:
+        return x[:, -1:]
+    index = (lengths - 1).reshape(-1, *(1,) * (x.dim() - 1))
+    return x.gather(1, index.expand(-1, 1, *x.shape[2:]))
 
 
 def map_state(change: Callable[[Tensor], Tensor], state: MixerState) -> MixerState:

@@ -12,7 +12,7 @@ from sdssm.layers.mixer import Mixer, select_rows
 from sdssm.layers.settings import PdSsmSettings
 from sdssm.ops.column_mixture import column_mixture_scan, column_softmax
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
-from sdssm.ops.products import linear
+from sdssm.ops.linear import linear
 
 
 class PdSsm(Mixer):

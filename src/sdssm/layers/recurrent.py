@@ -14,7 +14,7 @@ from sdssm.layers.mixer import Mixer, MixerState
 from sdssm.layers.settings import LstmSettings, RnnSettings
 from sdssm.ops.elman import can_use_torch_rnn, elman_scan, elman_step, torch_rnn
 from sdssm.ops.lstm import lstm_scan, lstm_step, torch_lstm
-from sdssm.ops.products import linear
+from sdssm.ops.linear import linear
 
 
 class RecurrentNetwork(Mixer):

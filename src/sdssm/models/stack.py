@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError
 from sdssm.layers import Mixer, SelectiveDense, initial
-from sdssm.layers.mixer import select_rows
+from sdssm.layers.mixer import last_position, select_rows
 from sdssm.layers.selective_dense import SymbolTransitions
 from sdssm.models.block import Block
 from sdssm.models.settings import ModelSettings
@@ -198,20 +198,29 @@ class Stack(nn.Module):
             only_ends = ends and block.is_last  # after the last mixer only the last position is needed
             mixer.check_length(tokens.shape[1])
             mixer_noise = noise["mixers"][i] if "mixers" in noise else None
-            if i == 0:
+            if i == 0 and only_ends:
+                mixed = mixer.mix_symbols_end(
+                    self.symbol_parts(), tokens, layer_state(state, i), lengths=lengths, noise=mixer_noise
+                )
+                x = None
+            elif i == 0:
                 mixed, x = mixer.mix_symbols(
                     self.symbol_parts(), tokens, layer_state(state, i), lengths=lengths, carry=carry, noise=mixer_noise
                 )
             else:
                 parts = mixer.parts(block.inputs(h))
                 mixed, x = mixer.mix(parts, layer_state(state, i), lengths=lengths, carry=carry, noise=mixer_noise)
-            drops = [noise["blocks"][:, i, j].movedim(0, 1) for j in range(2)] if "blocks" in noise else None
+            # The numbers of all blocks are passed on as they are in memory; each block selects its own.
+            drops, slot = noise["blocks"].flatten(1, 2) if "blocks" in noise else None, 2 * i
             if only_ends:
-                h, mixed = _last_position(h, lengths), _last_position(mixed, lengths)
-                drops = None if drops is None else [_last_position(drop, lengths) for drop in drops]
+                h = last_position(h, lengths)
+                mixed = mixed if i == 0 else last_position(mixed, lengths)
+                if drops is not None:
+                    last = last_position(drops[:, slot : slot + 2].movedim(2, 0), lengths)  # (B, 1, 2, D)
+                    drops, slot = last.permute(1, 2, 0, 3), 0
             if i == 0 and block.is_residual:
                 h = select_rows(self.input_table(), h)
-            h = block.combine(h, mixed, drops)
+            h = block.combine(h, mixed, drops, slot)
             after.append(x)
         return h, tuple(after) if carry and self.is_recurrent else None
 
@@ -271,11 +280,3 @@ class Stack(nn.Module):
 def layer_state(state: State, layer: int) -> Any:
     """Return the state of one layer; None before the first symbol."""
     return None if state is None else state[layer]
-
-
-def _last_position(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Select the last position of each row: (B, L, *) -> (B, 1, *)."""
-    if lengths is None:
-        return x[:, -1:]
-    index = (lengths - 1).reshape(-1, *(1,) * (x.dim() - 1))
-    return x.gather(1, index.expand(-1, 1, *x.shape[2:]))
