@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.channels import integers
-from sdssm.layers.mixer import Mixer, MixerState
+from sdssm.layers.mixer import Mixer, MixerState, select_rows
 from sdssm.layers.settings import AttentionSettings
 from sdssm.ops.attention import rotary_attention
-from sdssm.ops.linear import linear
+from sdssm.ops.linear import linear_map
 
 #: Sequence length assumed when estimating memory for heads that materialise their attention weights.
 TYPICAL_LENGTH = 512
@@ -99,7 +101,7 @@ class Attention(Mixer):
     def parts(self, u: Tensor) -> tuple[Tensor]:
         """Return query, key and value of each head: u (..., D) -> (..., 3, H, S)."""
         heads = self.settings.heads
-        projected = linear(u, self.queries_keys_values)
+        projected = linear_map(u, self.queries_keys_values)
         return (projected.reshape(*u.shape[:-1], 3, heads, self.width // heads),)
 
     def mix(
@@ -112,16 +114,42 @@ class Attention(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, None]:
         """Attend: queries, keys, values (B, L, 3, H, S), noise (positions,) -> outputs (B, L, D), None."""
+        return self._attend(parts, state, lengths, noise, end=False), None
+
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        return self._attend(parts, state, lengths, noise, end=True)
+
+    def mix_symbols_end(
+        self,
+        symbols: Any,
+        tokens: Tensor,
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        parts = tuple(select_rows(part, tokens) for part in symbols)
+        return self.mix_end(parts, state, lengths=lengths, noise=noise)
+
+    def _attend(
+        self, parts: tuple[Tensor, ...], state: MixerState, lengths: Tensor | None, noise: Tensor | None, *, end: bool
+    ) -> Tensor:
+        """Return the outputs (B, L, D), or with `end` (B, 1, D)."""
         if state is not None:
             raise ModelError(f"{self.name} has no state to continue from; pass whole sequences")
         (qkv,) = parts
-        length = qkv.shape[1]
-        self.check_length(length)
-        positions = self.draw_positions(length, lengths, noise, qkv.device)
-        outputs = rotary_attention(
-            qkv, positions, lengths, count=self.settings.positions, causal=self.settings.causal_mask
-        )
-        return linear(outputs.flatten(2), self.projection), None
+        self.check_length(qkv.shape[1])
+        positions = self.draw_positions(qkv.shape[1], lengths, noise, qkv.device)
+        causal = self.settings.causal_mask and not end  # the last input sees all others
+        outputs = rotary_attention(qkv, positions, lengths, count=self.settings.positions, causal=causal, end=end)
+        return linear_map(outputs.flatten(2), self.projection)
 
     def draw_positions(self, length: int, lengths: Tensor | None, noise: Tensor | None, device: torch.device) -> Tensor:
         """Return the sorted positions of the inputs, (1, L) or (B, L).

@@ -177,7 +177,13 @@ class ChannelsFirst(Mixer):
         """
 
     def mix_symbols_end(
-        self, symbols: Any, tokens: Tensor, state: MixerState = None, *, lengths: Tensor | None, noise: Tensor | None
+        self,
+        symbols: Any,
+        tokens: Tensor,
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
     ) -> Tensor:
         (table,) = symbols
         if state is not None or len(table) > FEW or tokens.shape[1] > SHORT:

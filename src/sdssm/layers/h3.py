@@ -20,7 +20,7 @@ from sdssm.layers.convolution import DiagonalSystem, LtiSystem, bilinear
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.s4d import s4d_lin
 from sdssm.layers.settings import H3Settings
-from sdssm.ops.linear import linear
+from sdssm.ops.linear import linear_map
 from sdssm.ops.products import product
 from sdssm.ops.tables import cached_table
 
@@ -123,7 +123,7 @@ class H3(ChannelsFirst):
         # One product for all three, so that later operations run once.
         maps = (self.q, self.k, self.v)
         weight, bias = torch.cat([layer.weight for layer in maps]), torch.cat([layer.bias for layer in maps])
-        return (linear(u, weight, bias),)
+        return (linear_map(u, weight, bias),)
 
     def mix(
         self,
@@ -142,7 +142,7 @@ class H3(ChannelsFirst):
 
     def end(self, table: Tensor, one_hot: Tensor) -> Tensor:
         length = one_hot.shape[1]
-        q_table, others = table.mT.split([self.width, 2 * self.width])
+        q_table, others = table.mT[: self.width], table.mT[self.width :]
         k, v = product(others, one_hot.flatten(1)).reshape(-1, *one_hot.shape[1:]).chunk(2)  # (D, L, B)
         weights = torch.cat([self.shift.skip[:, None], self.shift.kernel(length)], 1)
         shifted = apply_matrices(weights, advance_matrices(k, length)[: weights.shape[1]], k)

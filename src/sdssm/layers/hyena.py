@@ -138,7 +138,7 @@ class Hyena(ChannelsFirst):
         inputs = torch.cat([*windows, one_hot.sum(0, keepdim=True)])
         weight = (self.conv_weight.flip(1)[..., None] * table.mT[:, None]).flatten(1)  # (3 D, T V)
         maps = torch.cat([weight, self.conv_bias[:, None]], 1)
-        first, others = maps.split([self.width, 2 * self.width])
+        first, others = maps[: self.width], maps[self.width :]
         x2, v = product(others, inputs.flatten(1)).reshape(-1, *one_hot.shape[1:]).chunk(2)  # (D, L, B)
         y = final_sum(x2 * v, self.filter.kernel(length), self.filter.skip)
         return linear_over_channels(self.output, product(first, inputs[:, 0])[:, None] * y)

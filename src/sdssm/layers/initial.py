@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sdssm.ops.linear import linear as linear_map
+from sdssm.ops.linear import linear_map
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> nn.Parameter:

@@ -108,6 +108,20 @@ class Mixer(nn.Module, ABC):
             noise: uniform random numbers on [0, 1) of the shape that `noise_shape` returns, for mixers that need them.
         """
 
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return the output at the end of each row only: parts (B, L, *) -> (B, 1, F).
+
+        Mixers for which the other outputs are much of the work override this.
+        """
+        return last_position(self.mix(parts, state, lengths=lengths, carry=False, noise=noise)[0], lengths)
+
     def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
         """Return the output for a query read after each prefix: parts (B, L, *) of both -> (B, L, F).
 
@@ -148,12 +162,15 @@ class Mixer(nn.Module, ABC):
         return self.mix(parts, state, lengths=lengths, carry=carry, noise=noise)
 
     def mix_symbols_end(
-        self, symbols: Any, tokens: Tensor, state: MixerState = None, *, lengths: Tensor | None, noise: Tensor | None
+        self,
+        symbols: Any,
+        tokens: Tensor,
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
     ) -> Tensor:
-        """Return the output at the end of each row only, (B, 1, F), with the result of `symbol_parts`.
-
-        Mixers for which the other outputs are much of the work override this.
-        """
+        """Run `mix_end` on tokens (B, L), with the result of `symbol_parts`."""
         outputs = self.mix_symbols(symbols, tokens, state, lengths=lengths, carry=False, noise=noise)[0]
         return last_position(outputs, lengths)
 

@@ -9,7 +9,7 @@ from sdssm.errors import SettingsError
 from sdssm.layers import Mixer, initial
 from sdssm.models.recorded_models import find_recorded_entry
 from sdssm.models.settings import ModelSettings
-from sdssm.ops.linear import linear
+from sdssm.ops.linear import linear_map
 from sdssm.ops.residual_norm import residual_norm
 from sdssm.ops.residual_norm.reference import drop
 
@@ -99,11 +99,9 @@ class Block(nn.Module):
         self, norm: nn.LayerNorm, h: Tensor, x: Tensor, noise: Tensor | None, slot: int
     ) -> tuple[Tensor, Tensor]:
         """Return LayerNorm(h + dropout(x)), and h + dropout(x)."""
-        return residual_norm(
-            h, x, norm.weight, norm.bias, noise=noise, slot=slot, rate=self.dropout, epsilon=norm.eps
-        )
+        return residual_norm(h, x, norm.weight, norm.bias, noise=noise, slot=slot, rate=self.dropout, epsilon=norm.eps)
 
     def _feed_forward(self, h: Tensor) -> Tensor:
         assert self.hidden is not None and self.back is not None
-        out: Tensor = self.back(linear(h, self.hidden.weight, self.hidden.bias, self.activation))
+        out: Tensor = self.back(linear_map(h, self.hidden.weight, self.hidden.bias, self.activation))
         return out

@@ -8,7 +8,9 @@ from torch import Tensor
 from sdssm.ops.attention.rotation import rotation_table
 
 
-def attend(qkv: Tensor, positions: Tensor, lengths: Tensor | None, causal: bool, count: int) -> tuple[Tensor]:
+def attend(
+    qkv: Tensor, positions: Tensor, lengths: Tensor | None, causal: bool, end: bool, count: int
+) -> tuple[Tensor]:
     """Return y (..., L, H, S) for qkv (..., L, 3, H, S), positions (..., L), lengths (...)."""
     length, size = qkv.shape[-4], qkv.shape[-1]
     q, k = rotate_by_positions(qkv, positions, count)
@@ -21,7 +23,16 @@ def attend(qkv: Tensor, positions: Tensor, lengths: Tensor | None, causal: bool,
     if past is not None:  # the first key stays, so that a row of length zero is not NaN
         scores = scores.masked_fill((past & (steps > 0))[..., None, None, :], -torch.inf)
     y = torch.einsum("...hts,...shd->...thd", torch.softmax(scores, -1), v)
-    return (y if past is None else y.masked_fill(past[..., None, None], 0.0),)
+    y = y if past is None else y.masked_fill(past[..., None, None], 0.0)
+    return (select_end(y, lengths) if end else y,)
+
+
+def select_end(y: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return the entries at the end of each row, or the first ones of empty rows: (..., L, H, S) -> (..., 1, H, S)."""
+    if lengths is None:
+        return y[..., -1:, :, :]
+    index = (lengths - 1).clamp(min=0)[..., None, None, None].expand(*y.shape[:-3], 1, *y.shape[-2:])
+    return y.gather(-3, index)
 
 
 def rotate_by_positions(qkv: Tensor, positions: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -2,14 +2,15 @@
 
 """Attention with rotary positions on NVIDIA GPUs: one kernel forward and one backward.
 
-A program has one row (a sequence) and a group of heads. It takes the queries in tiles and runs over the keys one by one,
-with the running maximum and sum of the softmax. Heads with few entries would leave most of a tile of the tensor cores
-empty; here a thread has all entries of a few queries of one head, and reads each key once for all of them.
+A program has one row (a sequence) and a group of heads. It takes the queries in tiles and runs over the keys one by
+one, with the running maximum and sum of the softmax. Heads with few entries would leave most of a tile of the tensor
+cores empty; here a thread has all entries of a few queries of one head, and reads each key once for all of them.
 
 The forward kernel first stores rotated queries and keys, for its own use and for the gradient: in each head first the
 even entries, then the odd ones, which does not change their products. Of the softmax it saves the logarithm of the
 sum. Backward, half of the programs run over keys for tiles of queries, the other half over queries for tiles of keys.
-With D = <dy, y> the gradient of a score is w (<dy, v> - D) = w <dy, v - y>. Steps past the length of a row take no time.
+With D = <dy, y> the gradient of a score is w (<dy, v> - D) = w <dy, v - y>. Steps past the length of a row take no
+time.
 
 Vectors are two tensors, each with half of the entries: a thread loads 16 bytes at once, so a whole vector of 8 entries
 would be spread over two threads, which would both compute its weight. Scores are in units of log 2.
@@ -87,21 +88,42 @@ def score(
     return tl.where(seen, inner_product(q0, q1, k0, k1), float("-inf"))
 
 
+@triton.jit
+def query_range(row, length, L, END: tl.constexpr):
+    """Return the first query, the end of the outputs, and the index of the first output minus the first query.
+
+    With END the only query is the last one of a row.
+    """
+    begin = tl.maximum(length - 1, 0) if END else 0
+    stop = begin + 1 if END else L
+    return begin, stop, row - begin if END else row * L
+
+
+@triton.jit
+def store_zeros(place, zero, start, stop, i, mask, TQ: tl.constexpr, S: tl.constexpr, STEP: tl.constexpr):
+    """Store zeros for the steps start .. stop - 1."""
+    for first in range(start, stop, TQ):
+        t = (first + tl.arange(0, TQ))[:, None, None]
+        tl.store(place + t * STEP + i, zero, mask=(t < stop) & mask)
+        tl.store(place + t * STEP + i + S // 2, zero, mask=(t < stop) & mask)
+
+
 @triton.jit(do_not_specialize=ANY_SIZE)
 def forward_kernel(
     qkv, positions, lengths, table, y, rotated, logs, L, count,
     FACTOR: tl.constexpr, H: tl.constexpr, S: tl.constexpr, TQ: tl.constexpr, TH: tl.constexpr, SH: tl.constexpr,
-    CAUSAL: tl.constexpr, ACC: tl.constexpr,
+    CAUSAL: tl.constexpr, END: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Fill y (N, L, H, S), rotated queries and keys (N, L, 2, H, S), and the logarithms of the sums (N, L, H)."""
+    """Fill y (N, T, H, S), rotated queries and keys (N, L, 2, H, S), and the logarithms of the sums (N, T, H)."""
     row = tl.program_id(0).to(tl.int64)
     length = L
     if lengths is not None:
         length = tl.load(lengths + row).to(tl.int32)
     h, i, mask = head_tile(H, S, TH, SH)
+    begin, stop, offset = query_range(row, length, L, END)
     HS: tl.constexpr = H * S
     inputs = qkv + row * L * 3 * HS + h * S
-    outputs = y + row * L * HS + h * S + i
+    outputs = y + offset * HS + h * S + i
     turned = rotated + row * L * 2 * HS + h * S + i
     for first in range(0, length, TQ):
         t = (first + tl.arange(0, TQ))[:, None, None]
@@ -117,7 +139,8 @@ def forward_kernel(
     keys = turned + HS
     values = inputs + 2 * HS + i
     heads = tl.program_id(1) * TH + tl.arange(0, TH)[None, :]
-    for first in range(0, length, TQ):
+    sums = logs + offset * H + heads
+    for first in range(begin, length, TQ):
         t = (first + tl.arange(0, TQ))[:, None, None]
         t2 = (first + tl.arange(0, TQ))[:, None]
         inside = (t < length) & mask
@@ -126,8 +149,8 @@ def forward_kernel(
         total = tl.zeros((TQ, TH), ACC)
         acc0 = tl.zeros((TQ, TH, SH), ACC)
         acc1 = tl.zeros((TQ, TH, SH), ACC)
-        stop = tl.minimum(first + TQ, length) if CAUSAL else length
-        for j in range(0, stop, 4):  # four keys share a rescaling of the sums
+        last = tl.minimum(first + TQ, length) if CAUSAL else length
+        for j in range(0, last, 4):  # four keys share a rescaling of the sums
             s0 = score(q0, q1, keys, j, t2, length, mask, H, S, TH, SH, CAUSAL)
             s1 = score(q0, q1, keys, j + 1, t2, length, mask, H, S, TH, SH, CAUSAL)
             s2 = score(q0, q1, keys, j + 2, t2, length, mask, H, S, TH, SH, CAUSAL)
@@ -147,11 +170,8 @@ def forward_kernel(
             largest = new
         tl.store(outputs + t * HS, acc0 / total[:, :, None], mask=inside)
         tl.store(outputs + t * HS + S // 2, acc1 / total[:, :, None], mask=inside)
-        tl.store(logs + (row * L + t2) * H + heads, largest + tl.log2(total), mask=(t2 < length) & (heads < H))
-    for first in range(length, L, TQ):  # outputs past the end
-        t = (first + tl.arange(0, TQ))[:, None, None]
-        tl.store(outputs + t * HS, tl.zeros((TQ, TH, SH), ACC), mask=(t < L) & mask)
-        tl.store(outputs + t * HS + S // 2, tl.zeros((TQ, TH, SH), ACC), mask=(t < L) & mask)
+        tl.store(sums + t2 * H, largest + tl.log2(total), mask=(t2 < length) & (heads < H))
+    store_zeros(outputs - i, tl.zeros((TQ, TH, SH), ACC), length, stop, i, mask, TQ, S, HS)  # past the end
 
 
 @triton.jit
@@ -170,7 +190,7 @@ def store_unrotated(
 def backward_kernel(
     grad, qkv, positions, lengths, table, y, rotated, logs, dqkv, L, count,
     FACTOR: tl.constexpr, H: tl.constexpr, S: tl.constexpr, TQ: tl.constexpr, TH: tl.constexpr, SH: tl.constexpr,
-    CAUSAL: tl.constexpr, ACC: tl.constexpr,
+    CAUSAL: tl.constexpr, END: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Fill dqkv (N, L, 3, H, S): even programs the gradients of queries, the others those of keys and values."""
     row = (tl.program_id(0) // 2).to(tl.int64)
@@ -179,20 +199,21 @@ def backward_kernel(
         length = tl.load(lengths + row).to(tl.int32)
     h, i, mask = head_tile(H, S, TH, SH)
     heads = tl.program_id(1) * TH + tl.arange(0, TH)[None, :]
+    begin, _, offset = query_range(row, length, L, END)
     HS: tl.constexpr = H * S
-    dys = grad + row * L * HS + h * S + i
-    ys = y + row * L * HS + h * S + i
+    dys = grad + offset * HS + h * S + i
+    ys = y + offset * HS + h * S + i
     values = qkv + row * L * 3 * HS + 2 * HS + h * S + i
     queries = rotated + row * L * 2 * HS + h * S + i
     keys = queries + HS
-    sums = logs + row * L * H + heads
+    sums = logs + offset * H + heads
     gradients = dqkv + row * L * 3 * HS + h * S
     if tl.program_id(0) % 2 == 0:
-        for first in range(0, length, TQ):
+        for first in range(begin, length, TQ):
             t = (first + tl.arange(0, TQ))[:, None, None]
             t2 = (first + tl.arange(0, TQ))[:, None]
             inside = (t < length) & mask
-            # First, because Triton then exchanges it among threads here, to the layout of the vectors, and not in the loop.
+            # Before the vectors, because Triton then changes its layout to theirs here and not in every step.
             log = tl.load(sums + t2 * H, mask=(t2 < length) & (heads < H), other=0.0)
             q0, q1 = load_halves(queries + t * 2 * HS, inside, S)
             dy0, dy1 = load_halves(dys + t * HS, inside, S)
@@ -200,8 +221,8 @@ def backward_kernel(
             D = inner_product(dy0, dy1, y0, y1)
             dq0 = tl.zeros((TQ, TH, SH), ACC)
             dq1 = tl.zeros((TQ, TH, SH), ACC)
-            stop = tl.minimum(first + TQ, length) if CAUSAL else length
-            for j in range(0, stop):
+            last = tl.minimum(first + TQ, length) if CAUSAL else length
+            for j in range(last):
                 k0, k1 = load_step(keys + j * 2 * HS, mask, H, S, TH, SH)
                 v0, v1 = load_step(values + j * 3 * HS, mask, H, S, TH, SH)
                 w = tl.exp2(inner_product(q0, q1, k0, k1) - log)
@@ -223,8 +244,7 @@ def backward_kernel(
             dk1 = tl.zeros((TQ, TH, SH), ACC)
             dv0 = tl.zeros((TQ, TH, SH), ACC)
             dv1 = tl.zeros((TQ, TH, SH), ACC)
-            start = first if CAUSAL else 0
-            for j in range(start, length):
+            for j in range(tl.maximum(first, begin) if CAUSAL else begin, length):
                 q0, q1 = load_step(queries + j * 2 * HS, mask, H, S, TH, SH)
                 dy0, dy1 = load_step(dys + j * HS, mask, H, S, TH, SH)
                 y0, y1 = load_step(ys + j * HS, mask, H, S, TH, SH)
@@ -243,53 +263,63 @@ def backward_kernel(
             tl.store(place + S // 2, dv1, mask=inside)
             cos, sin = load_rotation(table, positions + row * L, t, t < length, i, mask, count, S)
             store_unrotated(gradients + t * 3 * HS + HS, dk0, dk1, cos, sin, inside, FACTOR, TQ, TH, SH)
-    for first in range(length, L, TQ):  # inputs past the end
-        t = (first + tl.arange(0, TQ))[:, None, None]
-        zero = tl.zeros((TQ, TH, SH), ACC)
-        for part in tl.static_range(3):
-            if (tl.program_id(0) % 2 == 0) == (part == 0):
-                place = gradients + t * 3 * HS + part * HS + i
-                tl.store(place, zero, mask=(t < L) & mask)
-                tl.store(place + S // 2, zero, mask=(t < L) & mask)
+    zero = tl.zeros((TQ, TH, SH), ACC)
+    if tl.program_id(0) % 2 == 0:
+        store_zeros(gradients, zero, 0, begin, i, mask, TQ, S, 3 * HS)
+        store_zeros(gradients, zero, length, L, i, mask, TQ, S, 3 * HS)
+    else:
+        store_zeros(gradients + HS, zero, length, L, i, mask, TQ, S, 3 * HS)
+        store_zeros(gradients + 2 * HS, zero, length, L, i, mask, TQ, S, 3 * HS)
 
 
-def kernel_constants(qkv: Tensor, causal: bool) -> dict[str, Any]:
+def kernel_constants(qkv: Tensor, causal: bool, end: bool) -> dict[str, Any]:
     """Return the constants of the kernels for qkv (N, L, 3, H, S)."""
     H, S = qkv.shape[3:]
     SH = next_power_of_two(S // 2)
     TH = max(1, min(ENTRIES // (2 * SH), next_power_of_two(H)))
     TQ = max(1, min(STEPS, STEPS * ENTRIES // (2 * TH * SH)))
     ACC = tl.float64 if qkv.dtype == torch.float64 else tl.float32
-    return {"H": H, "S": S, "TQ": TQ, "TH": TH, "SH": SH, "CAUSAL": causal, "ACC": ACC, "num_warps": WARPS}
+    return {"H": H, "S": S, "TQ": TQ, "TH": TH, "SH": SH, "CAUSAL": causal, "END": end, "ACC": ACC, "num_warps": WARPS}
 
 
 def forward(
-    qkv: Tensor, positions: Tensor, lengths: Tensor | None, causal: bool, count: int
+    qkv: Tensor, positions: Tensor, lengths: Tensor | None, causal: bool, end: bool, count: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return y (N, L, H, S), rotated queries and keys (N, L, 2, H, S), logarithms of the sums (N, L, H).
+    """Return y (N, T, H, S), rotated queries and keys (N, L, 2, H, S), logarithms of the sums (N, T, H).
 
-    qkv (N, L, 3, H, S), positions (N, L), lengths (N,).
+    qkv (N, L, 3, H, S), positions (N, L), lengths (N,); T is L, or 1 with `end`.
     """
     N, L, _, H, S = qkv.shape
-    y, rotated, logs = qkv.new_empty(N, L, H, S), qkv.new_empty(N, L, 2, H, S), qkv.new_empty(N, L, H)
-    if y.numel():
-        constants = kernel_constants(qkv, causal)
+    T = 1 if end else L
+    y, rotated, logs = qkv.new_empty(N, T, H, S), qkv.new_empty(N, L, 2, H, S), qkv.new_empty(N, T, H)
+    if qkv.numel():
+        constants = kernel_constants(qkv, causal, end)
         factor = S**-0.25 * math.log2(math.e) ** 0.5
         forward_kernel[(N, triton.cdiv(H, constants["TH"]))](
-            qkv, positions, lengths, rotation_table(qkv, count, S), y, rotated, logs, L, count, FACTOR=factor, **constants
+            qkv,
+            positions,
+            lengths,
+            rotation_table(qkv, count, S),
+            y,
+            rotated,
+            logs,
+            L,
+            count,
+            FACTOR=factor,
+            **constants,
         )
     return y, rotated, logs
 
 
 def backward(
     grad: Tensor, qkv: Tensor, positions: Tensor, lengths: Tensor | None,
-    y: Tensor, rotated: Tensor, logs: Tensor, causal: bool, count: int,
+    y: Tensor, rotated: Tensor, logs: Tensor, causal: bool, end: bool, count: int,
 ) -> tuple[Tensor]:  # fmt: skip
     """Return the gradient of qkv."""
     N, L, _, H, S = qkv.shape
     dqkv = torch.empty_like(qkv)
     if dqkv.numel():
-        constants = kernel_constants(qkv, causal)
+        constants = kernel_constants(qkv, causal, end)
         factor = S**-0.25 * math.log(2) ** 0.5
         backward_kernel[(2 * N, triton.cdiv(H, constants["TH"]))](
             grad, qkv, positions, lengths, rotation_table(qkv, count, S), y, rotated, logs, dqkv, L, count,

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sdssm.ops.attention.reference import rotate_by_positions
+from sdssm.ops.attention.reference import rotate_by_positions, select_end
 
 
-def attend(qkv: Tensor, positions: Tensor, lengths: Tensor | None, causal: bool, count: int) -> Tensor:
+def attend(
+    qkv: Tensor, positions: Tensor, lengths: Tensor | None, causal: bool, end: bool, count: int
+) -> tuple[Tensor]:
     """Return y (..., L, H, S) for qkv (..., L, 3, H, S), positions (..., L), lengths (...)."""
     q, k, v = (x.transpose(-3, -2) for x in (*rotate_by_positions(qkv, positions, count), qkv[..., 2, :, :]))
     steps = torch.arange(qkv.shape[-4], device=qkv.device)
@@ -25,4 +27,5 @@ def attend(qkv: Tensor, positions: Tensor, lengths: Tensor | None, causal: bool,
         earlier = steps <= steps[:, None]
         mask = earlier if mask is None else mask & earlier
     y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(-3, -2)
-    return y if past is None else y.masked_fill(past[..., None, None], 0.0)
+    y = y if past is None else y.masked_fill(past[..., None, None], 0.0)
+    return (select_end(y, lengths) if end else y,)

@@ -1,12 +1,11 @@
 """Linear maps of vectors, with a bias and an activation.
 
-On a GPU a linear map and its gradient are one kernel each, with the products on tensor cores. Elsewhere it is a product,
-a sum and an activation of torch.
+On a GPU the map is one kernel and its gradient a few, with the products on tensor cores. Elsewhere it is a product, a
+sum and an activation of torch.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from sdssm.errors import did_you_mean
@@ -25,7 +24,7 @@ OPERATION = DifferentiableOperation(
 )
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
+def linear_map(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
     """Apply a linear map to vectors, then an activation: x (..., D), weight (F, D), bias (F,) -> (..., F).
 
     Args:
@@ -34,17 +33,20 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: st
         bias: (F,); None is zero.
         activation: "none", "relu" or "gelu".
 
-    >>> linear(torch.tensor([1.0, 2.0]), torch.tensor([[3.0, 4.0]]), torch.ones(1)).tolist()
+    >>> import torch
+    >>> linear_map(torch.tensor([1.0, 2.0]), torch.tensor([[3.0, 4.0]]), torch.ones(1)).tolist()
     [12.0]
-    >>> linear(torch.tensor([1.0]), torch.tensor([[3.0], [-4.0]]), activation="relu").tolist()
+    >>> linear_map(torch.tensor([1.0]), torch.tensor([[3.0], [-4.0]]), activation="relu").tolist()
     [3.0, 0.0]
     """
     if activation not in reference.ACTIVATIONS:
-        raise OpsError(f"linear: {did_you_mean(activation, reference.ACTIVATIONS)}")
-    check_rank("linear", "weight", weight, ("F", "D"))
+        raise OpsError(f"linear_map: activation is {activation!r}; {did_you_mean(activation, reference.ACTIVATIONS)}")
+    check_rank("linear_map", "weight", weight, ("F", "D"))
     if x.shape[-1:] != weight.shape[-1:] or (bias is not None and bias.shape != weight.shape[:1]):
         shapes = [format_shape(tensor) for tensor in (x, weight, *(() if bias is None else (bias,)))]
-        raise OpsError(f"linear: the shapes {', '.join(shapes)} do not fit; pass x (..., D), weight (F, D), bias (F,)")
+        raise OpsError(
+            f"linear_map: the shapes {', '.join(shapes)} do not fit; pass x (..., D), weight (F, D), bias (F,)"
+        )
     chosen = backend.choose(x)
     if chosen != "triton" or _is_torchs(x, weight, bias):
         return reference.apply(x, weight, bias, activation)

@@ -107,9 +107,8 @@ def weight_gradient_kernel(
     row: tl.constexpr = N * K + N if BIAS else N * K
     base = parts + (tl.program_id(1) * tl.num_programs(2) + replica) * row
     tl.store(base + n[:, None] * K + k[None, :], acc, mask=n_mask[:, None] & k_mask[None, :])
-    if BIAS:
-        if tl.program_id(0) % tiles == 0:
-            tl.store(base + N * K + n, total, mask=n_mask)
+    if BIAS and tl.program_id(0) % tiles == 0:
+        tl.store(base + N * K + n, total, mask=n_mask)
 
 
 def multiply(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from sdssm.ops import backend
@@ -54,6 +53,7 @@ def residual_norm(
     Returns:
         LayerNorm(z) and z, both (..., D).
 
+    >>> import torch
     >>> h, x = torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[1.0, 4.0]]])
     >>> y, z = residual_norm(h, x, torch.ones(2), torch.zeros(2))
     >>> y.flatten().round().tolist(), z.flatten().tolist()
@@ -69,7 +69,9 @@ def residual_norm(
         shapes = ", ".join(format_shape(tensor) for tensor in (h, x, gain, shift))
         raise OpsError(f"{op}: h, x, gain and shift have shapes {shapes}; pass (..., D), (..., D), (D,) and (D,)")
     if noise is not None and (noise.dim() != 4 or noise[:, 0].transpose(0, 1).shape != h.shape):
-        raise OpsError(f"{op}: noise has shape {format_shape(noise)} and h {format_shape(h)}; pass (L, J, B, D), (B, L, D)")
+        raise OpsError(
+            f"{op}: noise has shape {format_shape(noise)} and h {format_shape(h)}; pass (L, J, B, D), (B, L, D)"
+        )
     if noise is not None and not 0 <= slot < noise.shape[1]:
         raise OpsError(f"{op}: slot is {slot}; noise has {noise.shape[1]} uses, from 0 on")
     chosen = backend.choose(h)

@@ -108,7 +108,15 @@ def kernel_constants(h: Tensor, rate: float, epsilon: float) -> dict[str, Any]:
     """Return the constants of the kernels."""
     DP = next_power_of_two(h.shape[-1])
     ACC = tl.float64 if h.dtype == torch.float64 else tl.float32
-    return {"D": h.shape[-1], "DP": DP, "TR": max(1, ENTRIES // DP), "RATE": rate, "EPS": epsilon, "ACC": ACC, "num_warps": 4}
+    return {
+        "D": h.shape[-1],
+        "DP": DP,
+        "TR": max(1, ENTRIES // DP),
+        "RATE": rate,
+        "EPS": epsilon,
+        "ACC": ACC,
+        "num_warps": 4,
+    }
 
 
 def forward(
