@@ -123,9 +123,9 @@ def test_compiles_ahead_of_time(
 
     launched: list[str] = []
     monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, launched))
-    tensors = [tensor.detach() for tensor in leaves(2, 600, K, F, dtype=dtype)]
-    outputs = triton.forward(*tensors, activation)
-    triton.backward(outputs[0], *tensors, *outputs, activation)
+    x, weight, bias = (tensor.detach() for tensor in leaves(2, 600, K, F, dtype=dtype))
+    y, *rest = triton.forward(x, weight, bias, activation)
+    triton.backward(y, x, weight, bias, y, *rest, activation)
     assert launched[:3] == ["product_kernel", "product_kernel", "weight_gradient_kernel"]
 
 

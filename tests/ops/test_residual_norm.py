@@ -50,7 +50,8 @@ def results(case: NormCase, tensors: list[Tensor], numbers: Tensor | None, throu
     def function(h: Tensor, x: Tensor, gain: Tensor, shift: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
         return residual_norm(h, x, gain, shift, noise=own, slot=1, rate=0.3)
 
-    y, total = vmap(function, in_dims=(0, 0, 0, 0, None if numbers is None else 0))(*tensors, numbers)
+    h, x, gain, shift = tensors
+    y, total = vmap(function, in_dims=(0, 0, 0, 0, None if numbers is None else 0))(h, x, gain, shift, numbers)
     weights = torch.arange(y[0].numel(), dtype=torch.float64).mul(1.7).cos().reshape(y.shape[1:]).to(y)
     losses = {"y": (y * weights).sum(), "total": (total * weights.flip(0)).sum()}
     loss = losses["y"] + losses["total"] if through == "both" else losses[through]
