@@ -145,6 +145,24 @@ def test_later_inputs_change_no_output(mixer: Any) -> None:
     assert not torch.allclose(changed[:, 5:], outputs[:, 5:], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("lengths", [None, [7, 1, 4]], ids=["equal", "different"])
+def test_the_output_at_the_end_is_that_of_all_outputs(mixer: Any, lengths: list[int] | None) -> None:
+    """`mix_end` and `mix_symbols_end` give the same output and the same gradients as all outputs do."""
+    table, tokens = draw(3, WIDTH).requires_grad_(), torch.tensor([[0, 1, 2, 2, 0, 1, 1]] * 2 + [[2, 1, 0, 0, 1, 2, 2]])
+    ends = None if lengths is None else torch.tensor(lengths)
+    state, noise = first_state(mixer, 3), draw_noise(mixer, 7)
+    symbols, parts = mixer.symbol_parts(table), mixer.parts(table[tokens])
+    last = torch.arange(3), -1 if ends is None else ends - 1
+    expected = mixer.mix(parts, state, lengths=ends, carry=False, noise=noise)[0][last]
+    by_parts = mixer.mix_end(parts, state, lengths=ends, noise=noise)
+    by_symbols = mixer.mix_symbols_end(symbols, tokens, state, lengths=ends, noise=noise)
+    weights = draw(*expected.shape, seed=4)
+    (gradient,) = torch.autograd.grad((expected * weights).sum(), table, retain_graph=True)
+    for actual in (by_parts, by_symbols):
+        assert_same(actual[:, 0], expected)
+        assert_same(torch.autograd.grad((actual[:, 0] * weights).sum(), table, retain_graph=True)[0], gradient)
+
+
 def test_rows_do_not_influence_each_other(mixer: Any) -> None:
     """Leading dimensions are rows, and a row is read as it would be alone."""
     u, state = draw(2, 3, 5, WIDTH), first_state(mixer, 2, 3)

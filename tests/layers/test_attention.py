@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.attention import PRIME, Attention, rotate
+from sdssm.layers.attention import PRIME, Attention
 from sdssm.layers.mixer import select_rows
 from sdssm.layers.settings import AttentionSettings
 from tests.ops.tolerances import RELATIVE
@@ -87,20 +87,6 @@ def test_outputs_follow_the_equations(form: str) -> None:
     assert outputs.shape == (2, 6, layer.outputs) == (2, 6, WIDTH) and state is None
     for row in range(2):
         assert_same(outputs[row], by_hand(layer, u[row], positions_of(noise, 6)))
-
-
-def test_rotation_is_a_complex_product() -> None:
-    x, positions = random_tensor(3, 5, 8), torch.tensor([0, 1, 7, 100, 2_047])
-    pairs = torch.view_as_complex(x.reshape(3, 5, 4, 2))
-    angular = torch.tensor([1, 0.1, 0.01, 0.001], dtype=torch.float64)
-    rotated = pairs * torch.polar(torch.ones(5, 4, dtype=torch.float64), positions[:, None] * angular)
-    assert_same(rotate(x, positions), torch.view_as_real(rotated).reshape(3, 5, 8))
-
-
-def test_scores_depend_only_on_distances() -> None:
-    q, k = random_tensor(8), random_tensor(8, seed=2)
-    actual = [rotate(q, torch.tensor(a)) @ rotate(k, torch.tensor(a + 9)) for a in (0, 5, 1_900)]
-    assert_same(actual, [actual[0]] * 3)
 
 
 def test_shapes_and_initial_values_of_parameters() -> None:

@@ -25,6 +25,7 @@ from tests.ops.differentiable import (
     fast,
     outputs_and_gradients,
 )
+from tests.ops.test_attention import ATTENTION
 from tests.ops.test_column_mixture import COLUMN_MIXTURE
 from tests.ops.test_column_one_hot import COLUMN_ONE_HOT
 from tests.ops.test_delta import DELTA
@@ -51,6 +52,7 @@ OPERATIONS: list[Operation[Any]] = [
     MIXED,
     SELECTED,
     READOUT,
+    ATTENTION,
 ]
 Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.channels import cached_table, integers
-from sdssm.layers.mixer import Mixer, MixerState
+from sdssm.layers.channels import integers
+from sdssm.layers.mixer import Mixer, MixerState, select_rows
 from sdssm.layers.settings import AttentionSettings
-from sdssm.ops.products import linear
+from sdssm.ops.attention import rotary_attention
+from sdssm.ops.linear import linear_map
 
 #: Sequence length assumed when estimating memory for heads that materialise their attention weights.
 TYPICAL_LENGTH = 512
-#: Pair i of a head of size S is rotated by position * BASE^(-2i / S).
-BASE = 10_000.0
 #: 2^31 - 1. x^5 permutes the residues of this prime, since 5 does not divide PRIME - 1; products fit 64 bits.
 PRIME = 2_147_483_647
 
@@ -101,7 +101,7 @@ class Attention(Mixer):
     def parts(self, u: Tensor) -> tuple[Tensor]:
         """Return query, key and value of each head: u (..., D) -> (..., 3, H, S)."""
         heads = self.settings.heads
-        projected = linear(u, self.queries_keys_values)
+        projected = linear_map(u, self.queries_keys_values)
         return (projected.reshape(*u.shape[:-1], 3, heads, self.width // heads),)
 
     def mix(
@@ -114,24 +114,42 @@ class Attention(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, None]:
         """Attend: queries, keys, values (B, L, 3, H, S), noise (positions,) -> outputs (B, L, D), None."""
+        return self._attend(parts, state, lengths, noise, end=False), None
+
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        return self._attend(parts, state, lengths, noise, end=True)
+
+    def mix_symbols_end(
+        self,
+        symbols: Any,
+        tokens: Tensor,
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        parts = tuple(select_rows(part, tokens) for part in symbols)
+        return self.mix_end(parts, state, lengths=lengths, noise=noise)
+
+    def _attend(
+        self, parts: tuple[Tensor, ...], state: MixerState, lengths: Tensor | None, noise: Tensor | None, *, end: bool
+    ) -> Tensor:
+        """Return the outputs (B, L, D), or with `end` (B, 1, D)."""
         if state is not None:
             raise ModelError(f"{self.name} has no state to continue from; pass whole sequences")
         (qkv,) = parts
-        length, size = qkv.shape[1], qkv.shape[-1]
-        self.check_length(length)
-        positions = self.draw_positions(length, lengths, noise, qkv.device)
-        qk, v = torch.split(qkv, [2, 1], dim=2)
-        # The factor 1/sqrt(S) of the scores is applied by the rotation, at no cost.
-        q, k = rotate(qk, positions[..., None, None], size**-0.25).permute(2, 0, 3, 1, 4)  # (B, H, L, S)
-        v = v.squeeze(2).transpose(1, 2)
-        mask = self._mask(length, lengths)
-        bias = None
-        if mask is not None:
-            # A large finite value instead of -inf, so that a row of length zero is a mean and not NaN. It is added to
-            # the scores: masked entries have zero gradient without any further operation.
-            bias = mask.to(q.dtype) * torch.finfo(q.dtype).min
-        outputs = attend(q, k, v, bias)
-        return linear(outputs.transpose(1, 2).flatten(2), self.projection), None
+        self.check_length(qkv.shape[1])
+        positions = self.draw_positions(qkv.shape[1], lengths, noise, qkv.device)
+        causal = self.settings.causal_mask and not end  # the last input sees all others
+        outputs = rotary_attention(qkv, positions, lengths, count=self.settings.positions, causal=causal, end=end)
+        return linear_map(outputs.flatten(2), self.projection)
 
     def draw_positions(self, length: int, lengths: Tensor | None, noise: Tensor | None, device: torch.device) -> Tensor:
         """Return the sorted positions of the inputs, (1, L) or (B, L).
@@ -153,49 +171,6 @@ class Attention(Mixer):
         A torch.Generator would need the lengths on the host, and the host must not wait for the device here.
         """
         return _hash(_hash(_hash(self.draw) + ends)[:, None] + positions)
-
-    def _mask(self, length: int, lengths: Tensor | None) -> Tensor | None:
-        """Return which keys are ignored, (B or 1, 1, L or 1, L); None if all are used."""
-        steps = integers(self.draw if lengths is None else lengths, 0, length)
-        past = None if lengths is None else (steps >= lengths[:, None])[:, None, None]
-        later = (steps > steps[:, None])[None, None] if self.settings.causal_mask else None
-        if past is None or later is None:
-            return later if past is None else past
-        return past | later
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """Return softmax(q k^T + bias) v: q, k and v are (..., L, S), bias broadcasts to (..., L, L).
-
-    Without gradients this is torch's fused attention, which does not keep L x L weights in memory. Training uses plain
-    products instead: on a CPU fused attention runs replicas one by one, and on a GPU its gradients are not
-    deterministic.
-    """
-    if not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
-    scores = q @ k.mT
-    return torch.softmax(scores if bias is None else scores + bias, dim=-1) @ v
-
-
-@cached_table
-def frequencies(size: int) -> Tensor:
-    """Return the angle between consecutive positions for each pair of a head of size S, (S / 2,)."""
-    return BASE ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
-
-
-def rotate(x: Tensor, positions: Tensor, scale: float = 1.0) -> Tensor:
-    """Rotate the adjacent pairs of vectors (..., S) by their positions (...), and multiply by `scale`.
-
-    >>> quarter = torch.tensor(torch.pi / 2)
-    >>> rotate(torch.tensor([1.0, 0.0]), quarter).round(decimals=3).tolist()
-    [-0.0, 1.0]
-    """
-    # One complex product rotates a pair, and one more its gradient. There is no 16-bit complex type, hence float32.
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    angles = positions[..., None] * frequencies(wide, x.shape[-1])
-    rotation = torch.polar(torch.full_like(angles, scale), angles)
-    pairs = torch.view_as_complex(wide.reshape(*x.shape[:-1], x.shape[-1] // 2, 2))
-    return torch.view_as_real(pairs * rotation).flatten(-2).to(x.dtype)
 
 
 def _hash(x: Tensor) -> Tensor:

@@ -7,16 +7,16 @@ products, and linear maps across channels, read and write contiguous memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, wraps
+from abc import abstractmethod
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sdssm.layers.mixer import FEW, Mixer, MixerState, select_rows
-from sdssm.ops.backend import is_jit_tracing
 from sdssm.ops.products import product
+from sdssm.ops.tables import cached_table
 
 #: The largest length that is convolved by a matrix product. The product costs O(L^2) and building the matrix O(L^3);
 #: at this length both still cost less than the memory traffic of an FFT.
@@ -26,35 +26,17 @@ SHORT = 64
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def cached_table(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Cache a constant tensor `make(*sizes)` for each device and dtype, for the lifetime of the process.
-
-    The decorated function is called as `table(like, *sizes)` and returns the tensor with the device and dtype of
-    `like`. The tensor is never freed, because CUDA graphs refer to its address. It is built on the host, so that it is
-    complete for every stream, and outside of the caller's torch.func transforms.
-    """
-
-    @cache
-    def cached(device: torch.device, dtype: torch.dtype, *sizes: int) -> Tensor:
-        with torch.inference_mode(False), torch._C._DisableFuncTorch():
-            return make(*sizes).to(device, dtype)
-
-    @wraps(make)
-    def table(like: Tensor, *sizes: int) -> Tensor:
-        if torch.compiler.is_compiling():  # traced as part of the graph
-            return make(*sizes).to(like.device, like.dtype)
-        if is_jit_tracing():  # sizes are tensors then, and what is traced must not be cached
-            return make(*map(int, sizes)).to(like.device, like.dtype)
-        return cached(like.device, like.dtype, *sizes)
-
-    return table
-
-
 @cached_table
 def delay_matrices(length: int) -> Tensor:
     """Return matrices (L + 1, L, L): the identity, then delays by 0, 1, .. L - 1 steps."""
     matrices = [torch.eye(length).roll(k, 0).tril() for k in range(length)]
     return torch.stack([torch.eye(length), *matrices])
+
+
+@cached_table
+def advance_matrices(length: int) -> Tensor:
+    """Return the transposed `delay_matrices`, for sequences in reverse order."""
+    return torch.stack([torch.eye(length), *(torch.eye(length).roll(k, 1).triu() for k in range(length))])
 
 
 @cached_table
@@ -180,7 +162,33 @@ def linear_over_channels(layer: nn.Linear, u: Tensor) -> Tensor:
 
 
 class ChannelsFirst(Mixer):
-    """Base class of mixers that select rows of a symbol table in the layout of their convolutions."""
+    """Base class of mixers that select rows of a symbol table in the layout of their convolutions.
+
+    For the output at the end of strings they are given the strings in reverse order, so that all end at index 0. The
+    last of several convolutions is then a sum for each channel in place of a product with a matrix.
+    """
+
+    @abstractmethod
+    def end(self, table: Tensor, one_hot: Tensor) -> Tensor:
+        """Return the output at the end of strings, (F, 1, B).
+
+        table (V, *) is the only part of the symbols. one_hot (V, L, B) are the strings from their ends on; past the
+        start of a string all entries are 0.
+        """
+
+    def mix_symbols_end(
+        self,
+        symbols: Any,
+        tokens: Tensor,
+        state: MixerState = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        (table,) = symbols
+        if state is not None or len(table) > FEW or tokens.shape[1] > SHORT:
+            return super().mix_symbols_end(symbols, tokens, state, lengths=lengths, noise=noise)
+        return swap_channels(self.end(table, reversed_one_hot(tokens, lengths, table)))
 
     def mix_symbols(
         self,
@@ -194,6 +202,37 @@ class ChannelsFirst(Mixer):
     ) -> tuple[Tensor, MixerState]:
         parts = tuple(select_rows_channels_first(part, tokens) for part in symbols)
         return self.mix(parts, state, lengths=lengths, carry=carry, noise=noise)
+
+
+def reversed_one_hot(tokens: Tensor, lengths: Tensor | None, table: Tensor) -> Tensor:
+    """Return strings (B, L) from their ends on, as one-hot vectors (V, L, B) for the rows of a table (V, *).
+
+    >>> one_hot = reversed_one_hot(torch.tensor([[0, 1, 1], [1, 0, 0]]), torch.tensor([3, 1]), torch.zeros(2, 5))
+    >>> one_hot[1].mT.tolist(), one_hot.sum(0).mT.tolist()
+    ([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]], [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    """
+    times, length = tokens.mT.contiguous(), tokens.shape[1]
+    steps = integers(times, 0, length)[:, None]
+    if lengths is None:
+        times = times.flip(0)
+    else:
+        index = lengths - 1 - steps  # (L, B)
+        times = torch.where(index >= 0, times.gather(0, index.clamp(min=0)), -1)
+    return (times == integers(times, 0, len(table))[:, None, None]).to(table.dtype)
+
+
+def final_sum(u: Tensor, kernel: Tensor, skip: Tensor) -> Tensor:
+    """Return K * u + D u at the end, from reversed inputs: u (D, L, B), kernel (D, at most L taps) -> (D, 1, B).
+
+    >>> final_sum(torch.tensor([[[3.0], [2.0], [1.0]]]), torch.tensor([[1.0, 10.0]]), torch.ones(1)).flatten()
+    tensor([26.])
+    """
+    return with_skip(kernel, skip)[:, None] @ u[:, : kernel.shape[1]]
+
+
+def with_skip(kernel: Tensor, skip: Tensor) -> Tensor:
+    """Add D to the tap without delay: kernel (D, taps), skip (D,)."""
+    return torch.cat([(kernel[:, 0] + skip)[:, None], kernel[:, 1:]], 1)
 
 
 def select_rows_channels_first(table: Tensor, tokens: Tensor) -> Tensor:

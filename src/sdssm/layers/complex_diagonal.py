@@ -11,7 +11,7 @@ from sdssm import ops
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer
 from sdssm.layers.settings import ComplexDiagonalSettings
-from sdssm.ops.products import linear
+from sdssm.ops.linear import linear_map
 
 
 class ComplexDiagonal(Mixer):
@@ -88,7 +88,7 @@ class ComplexDiagonal(Mixer):
         a = torch.stack([real, imaginary], dim=-1) * (self.settings.radius / size)[..., None]
         if self.input_matrix is None:
             return (a,)
-        drive = linear(u, self.input_matrix.flatten(0, 1))
+        drive = linear_map(u, self.input_matrix.flatten(0, 1))
         return a, torch.stack(drive.chunk(2, dim=-1), dim=-1)
 
     def mix(

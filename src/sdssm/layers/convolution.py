@@ -16,14 +16,16 @@ from torch import Tensor, nn
 from sdssm.layers import initial
 from sdssm.layers.channels import (
     ChannelsFirst,
-    cached_table,
     convolve_with_skip,
     integers,
     linear_over_channels,
     swap_channels,
+    with_skip,
 )
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.settings import ModeSettings
+from sdssm.ops.products import product
+from sdssm.ops.tables import cached_table
 
 #: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
 Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -244,9 +246,19 @@ class LtiMixer(ChannelsFirst):
     def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
         return self._read(self.system.query_outputs(swap_channels(parts[0]), swap_channels(query_parts[0]), state))
 
+    def end(self, table: Tensor, one_hot: Tensor) -> Tensor:
+        # The taps act on one-hot vectors, of which there are fewer than channels; then a symbol weights its sum.
+        taps = with_skip(self.system.kernel(one_hot.shape[1]), self.system.skip)
+        sums = product(taps, one_hot.transpose(0, 1).flatten(1)).reshape(len(taps), len(table), -1)  # (D, V, B)
+        return self._read_channels((table.mT[..., None] * sums).sum(1, keepdim=True))
+
     def _read(self, y: Tensor) -> Tensor:
         """Map outputs of the systems (D, L, B) to outputs of the layer (B, L, D)."""
-        return swap_channels(nn.functional.glu(linear_over_channels(self.output, nn.functional.gelu(y)), 0))
+        return swap_channels(self._read_channels(y))
+
+    def _read_channels(self, y: Tensor) -> Tensor:
+        """Map outputs of the systems (D, L, B) to outputs of the layer (D, L, B)."""
+        return nn.functional.glu(linear_over_channels(self.output, nn.functional.gelu(y)), 0)
 
     def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         y, state = self.system.step(u, state)

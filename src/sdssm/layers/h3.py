@@ -6,12 +6,23 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.layers import initial
-from sdssm.layers.channels import SHORT, ChannelsFirst, cached_table, convolve, linear_over_channels, swap_channels
+from sdssm.layers.channels import (
+    SHORT,
+    ChannelsFirst,
+    advance_matrices,
+    apply_matrices,
+    convolve,
+    final_sum,
+    linear_over_channels,
+    swap_channels,
+)
 from sdssm.layers.convolution import DiagonalSystem, LtiSystem, bilinear
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.s4d import s4d_lin
 from sdssm.layers.settings import H3Settings
-from sdssm.ops.products import linear
+from sdssm.ops.linear import linear_map
+from sdssm.ops.products import product
+from sdssm.ops.tables import cached_table
 
 #: Up to this state size a short kernel is computed by a product with a 0/1 matrix of N^2 L entries.
 SMALL_STATE = 64
@@ -112,7 +123,7 @@ class H3(ChannelsFirst):
         # One product for all three, so that later operations run once.
         maps = (self.q, self.k, self.v)
         weight, bias = torch.cat([layer.weight for layer in maps]), torch.cat([layer.bias for layer in maps])
-        return (linear(u, weight, bias),)
+        return (linear_map(u, weight, bias),)
 
     def mix(
         self,
@@ -128,6 +139,16 @@ class H3(ChannelsFirst):
         k, inputs = self.shift.run(k, inputs, carry=carry)
         y, modes = self.diagonal.run(k * v, modes, carry=carry)
         return swap_channels(linear_over_channels(self.output, y * q)), (inputs, modes) if carry else None
+
+    def end(self, table: Tensor, one_hot: Tensor) -> Tensor:
+        length = one_hot.shape[1]
+        q_table, others = table.mT[: self.width], table.mT[self.width :]
+        k, v = product(others, one_hot.flatten(1)).reshape(-1, *one_hot.shape[1:]).chunk(2)  # (D, L, B)
+        weights = torch.cat([self.shift.skip[:, None], self.shift.kernel(length)], 1)
+        shifted = apply_matrices(weights, advance_matrices(k, length)[: weights.shape[1]], k)
+        y = final_sum(shifted * v, self.diagonal.kernel(length), self.diagonal.skip)
+        q = product(q_table, one_hot[:, 0])[:, None]  # (D, 1, B)
+        return linear_over_channels(self.output, y * q)
 
     def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
         _, k, v = swap_channels(parts[0]).chunk(3)

@@ -9,10 +9,17 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError
 from sdssm.layers import initial
-from sdssm.layers.channels import ChannelsFirst, linear_over_channels, short_convolution, swap_channels
+from sdssm.layers.channels import (
+    ChannelsFirst,
+    final_sum,
+    linear_over_channels,
+    short_convolution,
+    swap_channels,
+)
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.settings import HyenaSettings
+from sdssm.ops.products import product
 
 #: Decay rates of the windows: a channel decays to 1 % after 1.5 (slowest) or 0.3 (fastest) of the longest input.
 SLOWEST, FASTEST = math.log(100) / 1.5, math.log(100) / 0.3
@@ -122,6 +129,19 @@ class Hyena(ChannelsFirst):
         self.check_length(parts[0].shape[1])
         x1, x2, v = short_convolution(swap_channels(parts[0]), self.conv_weight, self.conv_bias).chunk(3)  # (D, L, B)
         return swap_channels(linear_over_channels(self.output, x1 * self.filter.filter_inputs(x2 * v))), None
+
+    def end(self, table: Tensor, one_hot: Tensor) -> Tensor:
+        # The short convolution of symbols is a linear map of windows of one-hot vectors, (T V + 1, L, B). The last row
+        # is 1 inside of strings and carries the bias.
+        length, taps = one_hot.shape[1], self.settings.conv
+        windows = [nn.functional.pad(one_hot[:, delay:], (0, 0, 0, min(delay, length))) for delay in range(taps)]
+        inputs = torch.cat([*windows, one_hot.sum(0, keepdim=True)])
+        weight = (self.conv_weight.flip(1)[..., None] * table.mT[:, None]).flatten(1)  # (3 D, T V)
+        maps = torch.cat([weight, self.conv_bias[:, None]], 1)
+        first, others = maps[: self.width], maps[self.width :]
+        x2, v = product(others, inputs.flatten(1)).reshape(-1, *one_hot.shape[1:]).chunk(2)  # (D, L, B)
+        y = final_sum(x2 * v, self.filter.kernel(length), self.filter.skip)
+        return linear_over_channels(self.output, product(first, inputs[:, 0])[:, None] * y)
 
     def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
         self.check_length(parts[0].shape[1] + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sdssm.ops import products
+from sdssm.ops.linear import linear_map
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> nn.Parameter:
@@ -27,10 +27,10 @@ def orthogonal_rows(rows: int, columns: int, generator: torch.Generator) -> nn.P
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` with the gradients of `sdssm.ops.products`."""
+    """`nn.Linear` with the kernels of `sdssm.ops.linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return products.linear(x, self.weight, self.bias)
+        return linear_map(x, self.weight, self.bias)
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> Linear:

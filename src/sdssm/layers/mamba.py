@@ -17,7 +17,7 @@ from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerState, last_position, last_window, select_rows
 from sdssm.layers.settings import MambaSettings
 from sdssm.ops.filter import causal_filter
-from sdssm.ops.products import linear
+from sdssm.ops.linear import linear_map
 from sdssm.ops.selective import selective_scan, selective_step
 from sdssm.ops.selective_end import selective_end
 from sdssm.ops.softplus_map import softplus_map
@@ -150,7 +150,7 @@ class Mamba(Mixer):
         x, _ = causal_filter(x, self.convolution.mT, self.convolution_bias)
         to_steps, to_C = torch.split(self.x_projection.weight, [self.rank + self.settings.state, self.settings.state])
         r, B = torch.split(linear(x, to_steps), [self.rank, self.settings.state], -1)
-        C = linear(last[:, 0], to_C)
+        C = linear_map(last[:, 0], to_C)
         y = selective_end(x, self._step_sizes(r), -self.A_log.exp(), B, C, lengths=lengths)
         return self._output(y[:, None], last, z)
 

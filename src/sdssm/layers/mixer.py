@@ -116,9 +116,9 @@ class Mixer(nn.Module, ABC):
         lengths: Tensor | None = None,
         noise: Tensor | None = None,
     ) -> Tensor:
-        """Return the output of `mix` at the end of each row: parts (B, L, *) -> (B, 1, F).
+        """Return the output at the end of each row only: parts (B, L, *) -> (B, 1, F).
 
-        A mixer may compute it in less time than all outputs.
+        Mixers for which the other outputs are much of the work override this.
         """
         return last_position(self.mix(parts, state, lengths=lengths, carry=False, noise=noise)[0], lengths)
 
@@ -170,8 +170,8 @@ class Mixer(nn.Module, ABC):
         lengths: Tensor | None = None,
         noise: Tensor | None = None,
     ) -> Tensor:
-        """Return the output of `mix_symbols` at the end of each row, (B, 1, F)."""
-        outputs, _ = self.mix_symbols(symbols, tokens, state, lengths=lengths, carry=False, noise=noise)
+        """Run `mix_end` on tokens (B, L), with the result of `symbol_parts`."""
+        outputs = self.mix_symbols(symbols, tokens, state, lengths=lengths, carry=False, noise=noise)[0]
         return last_position(outputs, lengths)
 
     # -- any leading dimensions ----------------------------------------------------------------------------------------

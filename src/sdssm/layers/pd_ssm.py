@@ -12,7 +12,7 @@ from sdssm.layers.mixer import Mixer, select_rows
 from sdssm.layers.settings import PdSsmSettings
 from sdssm.ops.column_mixture import column_mixture_scan, column_softmax
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
-from sdssm.ops.products import linear
+from sdssm.ops.linear import linear_map
 
 
 class PdSsm(Mixer):
@@ -99,7 +99,7 @@ class PdSsm(Mixer):
         D = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
         if self.input_matrix is None:
             return weights, D
-        drive = linear(u, self.input_matrix.flatten(0, 1))
+        drive = linear_map(u, self.input_matrix.flatten(0, 1))
         return weights, D, torch.stack(drive.chunk(2, dim=-1), dim=-1)
 
     def mix(

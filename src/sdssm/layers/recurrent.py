@@ -13,8 +13,8 @@ from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerState
 from sdssm.layers.settings import LstmSettings, RnnSettings
 from sdssm.ops.elman import can_use_torch_rnn, elman_scan, elman_step, torch_rnn
+from sdssm.ops.linear import linear_map
 from sdssm.ops.lstm import lstm_scan, lstm_step, torch_lstm
-from sdssm.ops.products import linear
 
 
 class RecurrentNetwork(Mixer):
@@ -60,7 +60,7 @@ class RecurrentNetwork(Mixer):
 
     def drive(self, u: Tensor) -> Tensor:
         """Return the input terms of the gates, W_i u + b_i + b_h: (..., D) -> (..., G N)."""
-        return linear(u, self.input_weight, self.input_bias + self.recurrent_bias)
+        return linear_map(u, self.input_weight, self.input_bias + self.recurrent_bias)
 
     def parts(self, u: Tensor) -> tuple[Tensor]:
         """Return the input terms (..., G, N), or the inputs (..., D) if torch's own network reads them."""

@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.layers.channels import cached_table, fft_size
+from sdssm.layers.channels import fft_size
 from sdssm.layers.convolution import LtiMixer, ModalSystem, as_complex, repeated
 from sdssm.layers.settings import ModeSettings, S4Settings
+from sdssm.ops.tables import cached_table
 
 #: Initial imaginary parts of B are clipped here; otherwise those of the fastest modes would dominate.
 LARGEST_INPUT = 2.0

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from sdssm.errors import SettingsError
 from sdssm.layers import Mixer, initial
-from sdssm.models.readout import apply_dropout
 from sdssm.models.recorded_models import find_recorded_entry
 from sdssm.models.settings import ModelSettings
+from sdssm.ops.linear import linear_map
+from sdssm.ops.residual_norm import residual_norm
+from sdssm.ops.residual_norm.reference import drop
 
 
 def build_mixer(settings: ModelSettings, width: int, generator: torch.Generator) -> Mixer:
@@ -59,7 +58,7 @@ class Block(nn.Module):
             self.second_norm = nn.LayerNorm(width)
             self.hidden = initial.linear(width, settings.feed_forward, generator)
             self.back = initial.linear(settings.feed_forward, width, generator)
-        self.activation = functional.gelu if settings.activation == "gelu" and residual else torch.relu
+        self.activation = settings.activation if residual else "relu"
         self.outputs = features if self.kind in ("bare", "last-bare") or (self.kind == "mlp" and last) else width
 
     @property
@@ -71,10 +70,11 @@ class Block(nn.Module):
         """Return the inputs of the mixer: (..., D) -> (..., D)."""
         return h if self.norm is None or self.kind == "post-norm" else self.norm(h)
 
-    def combine(self, h: Tensor, mixed: Tensor, noise: Sequence[Tensor] | None = None) -> Tensor:
+    def combine(self, h: Tensor, mixed: Tensor, noise: Tensor | None = None, slot: int = 0) -> Tensor:
         """Return the outputs of the block, from its inputs h and the outputs of the mixer.
 
-        `noise` are two tensors of uniform random numbers of the shape of h, for dropout; None: no dropout.
+        `noise` are uniform random numbers (L, J, B, D) for the J dropouts of all blocks, of which those of this block
+        are `slot` and `slot + 1`; h is then (B, L, D). None: no dropout.
         """
         if self.kind == "bare" or (self.is_last and self.kind in ("last-bare", "mlp")):
             return mixed
@@ -82,19 +82,26 @@ class Block(nn.Module):
             return h + mixed
         if self.kind == "mlp":
             return self._feed_forward(mixed)
-        first, second = noise or (None, None)
-        h = h + apply_dropout(mixed if self.projection is None else self.projection(mixed), self.dropout, first)
+        if self.projection is not None:
+            mixed = self.projection(mixed)
         if self.kind == "pre-norm":
-            if self.second_norm is not None:
-                h = h + apply_dropout(self._feed_forward(self.second_norm(h)), self.dropout, second)
-            return h
+            if self.second_norm is None:
+                return h + drop(mixed, noise, slot, self.dropout)
+            normal, h = self._add_and_normalise(self.second_norm, h, mixed, noise, slot)
+            return h + drop(self._feed_forward(normal), noise, slot + 1, self.dropout)
         assert self.norm is not None
-        h = self.norm(h)
+        h, _ = self._add_and_normalise(self.norm, h, mixed, noise, slot)
         if self.second_norm is not None:
-            h = self.second_norm(h + apply_dropout(self._feed_forward(h), self.dropout, second))
+            h, _ = self._add_and_normalise(self.second_norm, h, self._feed_forward(h), noise, slot + 1)
         return h
+
+    def _add_and_normalise(
+        self, norm: nn.LayerNorm, h: Tensor, x: Tensor, noise: Tensor | None, slot: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return LayerNorm(h + dropout(x)), and h + dropout(x)."""
+        return residual_norm(h, x, norm.weight, norm.bias, noise=noise, slot=slot, rate=self.dropout, epsilon=norm.eps)
 
     def _feed_forward(self, h: Tensor) -> Tensor:
         assert self.hidden is not None and self.back is not None
-        out: Tensor = self.back(self.activation(self.hidden(h)))
+        out: Tensor = self.back(linear_map(h, self.hidden.weight, self.hidden.bias, self.activation))
         return out

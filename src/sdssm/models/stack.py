@@ -189,7 +189,7 @@ class Stack(nn.Module):
     ) -> tuple[Tensor, State]:
         """Run all layers over tokens (B, L): features (B, L, F), and with `carry` the final states.
 
-        With `ends`, and without `carry`, only the features at the end of each string are returned, (B, 1, F).
+        With `ends` only the features at the end of each string are returned, (B, 1, F), and no states.
         """
         noise, after = noise or {}, []
         h = tokens
@@ -198,27 +198,30 @@ class Stack(nn.Module):
             only_ends = ends and block.is_last  # after the last mixer only the last position is needed
             mixer.check_length(tokens.shape[1])
             mixer_noise = noise["mixers"][i] if "mixers" in noise else None
-            options = {"lengths": lengths, "noise": mixer_noise}
-            before = layer_state(state, i)
-            parts = self.symbol_parts() if i == 0 else mixer.parts(block.inputs(h))
-            if only_ends:
-                x = None
-                mixed = (
-                    mixer.mix_symbols_end(parts, tokens, before, **options)
-                    if i == 0
-                    else mixer.mix_end(parts, before, **options)
-                )
-            elif i == 0:
-                mixed, x = mixer.mix_symbols(parts, tokens, before, carry=carry, **options)
+            options: dict[str, Any] = {"lengths": lengths, "noise": mixer_noise}
+            before, x = layer_state(state, i), None
+            if i == 0:
+                symbols = self.symbol_parts()
+                if only_ends:
+                    mixed = mixer.mix_symbols_end(symbols, tokens, before, **options)
+                else:
+                    mixed, x = mixer.mix_symbols(symbols, tokens, before, carry=carry, **options)
             else:
-                mixed, x = mixer.mix(parts, before, carry=carry, **options)
-            drops = [noise["blocks"][:, i, j].movedim(0, 1) for j in range(2)] if "blocks" in noise else None
+                parts = mixer.parts(block.inputs(h))
+                if only_ends:
+                    mixed = mixer.mix_end(parts, before, **options)
+                else:
+                    mixed, x = mixer.mix(parts, before, carry=carry, **options)
+            # The numbers of all blocks are passed on as they are in memory; each block selects its own.
+            drops, slot = noise["blocks"].flatten(1, 2) if "blocks" in noise else None, 2 * i
             if only_ends:
                 h = last_position(h, lengths)
-                drops = None if drops is None else [last_position(drop, lengths) for drop in drops]
+                if drops is not None:
+                    last = last_position(drops[:, slot : slot + 2].movedim(2, 0), lengths)  # (B, 1, 2, D)
+                    drops, slot = last.permute(1, 2, 0, 3), 0
             if i == 0 and block.is_residual:
                 h = select_rows(self.input_table(), h)
-            h = block.combine(h, mixed, drops)
+            h = block.combine(h, mixed, drops, slot)
             after.append(x)
         return h, tuple(after) if carry and self.is_recurrent else None
 

@@ -35,17 +35,6 @@ def product(x: Tensor, y: Tensor) -> Tensor:
     return flat.reshape(*x.shape[:-1], y.shape[-1])
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Apply a linear map to vectors: x (..., D), weight (F, D), bias (F,) -> (..., F).
-
-    >>> linear(torch.tensor([1.0, 2.0]), torch.tensor([[3.0, 4.0]]), torch.ones(1)).tolist()
-    [12.0]
-    """
-    # Under vmap torch.nn.functional.linear also multiplies the bias by 1.
-    y = product(x, weight.mT)
-    return y if bias is None else y + bias
-
-
 class Product(torch.autograd.Function):
     """x @ y for R pairs of matrices, (R, M, K) and (R, K, N)."""
 

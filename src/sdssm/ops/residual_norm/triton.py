@@ -1,0 +1,156 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+"""Residual connection, dropout and LayerNorm on NVIDIA GPUs: one kernel forward, one and a sum backward.
+
+A program takes a tile of whole vectors. The backward pass computes mean and variance again, which is cheaper than to
+store them; for vectors in registers they cost no memory traffic. The gradients of gain and shift are sums over all
+vectors: each program stores a partial sum, and the partial sums are added in an order that does not depend on the
+number of replicas.
+
+Constants of the kernels: D entries of a vector padded to DP, TR vectors of a tile, TILES tiles of a program, ACC the
+dtype of sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sdssm.ops._triton.partial_sums import sum_parts
+from sdssm.ops.padding import next_power_of_two
+
+#: Entries of a tile, and tiles of a program of the backward pass, which share a partial sum.
+ENTRIES, TILES = 2_048, 4
+#: Arguments whose values must not lead to a new compilation.
+ANY_SIZE = ["B", "L", "J", "slot"]
+
+
+@triton.jit
+def drop(x, noise, replica, row, mask, d, B, L, J, slot, D: tl.constexpr, RATE: tl.constexpr):
+    """Return x after dropout, for rows (b, t), (TR, DP)."""
+    place = ((((replica * L + row % L) * J + slot) * B + row // L) * D)[:, None] + d[None, :]
+    return tl.where(tl.load(noise + place, mask=mask, other=0.0) >= RATE, x * (1.0 / (1.0 - RATE)), 0.0)
+
+
+@triton.jit
+def normalise(z, d, D: tl.constexpr, EPS: tl.constexpr):
+    """Return the normalised vectors (TR, DP), and their factors 1 / sqrt(variance + epsilon) (TR, 1)."""
+    centred = tl.where((d < D)[None, :], z - (tl.sum(z, axis=1) / D)[:, None], 0.0)
+    inverse = 1.0 / tl.sqrt(tl.sum(centred * centred, axis=1) / D + EPS)
+    return centred * inverse[:, None], inverse[:, None]
+
+
+@triton.jit(do_not_specialize=ANY_SIZE)
+def forward_kernel(
+    h, x, gain, shift, noise, y, total, B, L, J, slot,
+    D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr,
+    RATE: tl.constexpr, EPS: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Fill y and total, both (R, B, L, D)."""
+    replica = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * TR + tl.arange(0, TR)
+    d = tl.arange(0, DP)
+    mask = (row < B * L)[:, None] & (d < D)[None, :]
+    place = (replica * B * L + row)[:, None] * D + d[None, :]
+    added = tl.load(x + place, mask=mask, other=0.0).to(ACC)
+    if noise is not None:
+        added = drop(added, noise, replica, row, mask, d, B, L, J, slot, D, RATE)
+    z = tl.load(h + place, mask=mask, other=0.0).to(ACC) + added
+    tl.store(total + place, z, mask=mask)
+    normal, _ = normalise(z, d, D, EPS)
+    weight = tl.load(gain + replica * D + d, mask=d < D, other=0.0)[None, :]
+    tl.store(y + place, normal * weight + tl.load(shift + replica * D + d, mask=d < D, other=0.0)[None, :], mask=mask)
+
+
+@triton.jit(do_not_specialize=ANY_SIZE)
+def backward_kernel(
+    grad, grad_total, total, gain, noise, dh, dx, parts, B, L, J, slot,
+    D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr, TILES: tl.constexpr,
+    RATE: tl.constexpr, EPS: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Fill dh and dx (R, B, L, D), and the partial sums for gain and shift (programs, R, 2 D).
+
+    With n the normalised vector and g = grad gain, dz = (g - mean(g) - n mean(n g)) / sqrt(variance + epsilon).
+    """
+    replica = tl.program_id(1).to(tl.int64)
+    d = tl.arange(0, DP)
+    weight = tl.load(gain + replica * D + d, mask=d < D, other=0.0)[None, :]
+    dgain = tl.zeros((DP,), ACC)
+    dshift = tl.zeros((DP,), ACC)
+    for tile in range(TILES):
+        row = (tl.program_id(0) * TILES + tile) * TR + tl.arange(0, TR)
+        mask = (row < B * L)[:, None] & (d < D)[None, :]
+        place = (replica * B * L + row)[:, None] * D + d[None, :]
+        dz = tl.zeros((TR, DP), ACC)
+        if grad_total is not None:
+            dz += tl.load(grad_total + place, mask=mask, other=0.0)
+        if grad is not None:
+            normal, inverse = normalise(tl.load(total + place, mask=mask, other=0.0).to(ACC), d, D, EPS)
+            dy = tl.load(grad + place, mask=mask, other=0.0).to(ACC)
+            dgain += tl.sum(dy * normal, axis=0)
+            dshift += tl.sum(dy, axis=0)
+            g = dy * weight
+            means = (tl.sum(g, axis=1) / D)[:, None] + normal * (tl.sum(g * normal, axis=1) / D)[:, None]
+            dz += (g - means) * inverse
+        tl.store(dh + place, dz, mask=mask)
+        if noise is not None:
+            tl.store(dx + place, drop(dz, noise, replica, row, mask, d, B, L, J, slot, D, RATE), mask=mask)
+    base = parts + (tl.program_id(0) * tl.num_programs(1) + replica) * 2 * D + d
+    tl.store(base, dgain, mask=d < D)
+    tl.store(base + D, dshift, mask=d < D)
+
+
+def kernel_constants(h: Tensor, rate: float, epsilon: float) -> dict[str, Any]:
+    """Return the constants of the kernels."""
+    DP = next_power_of_two(h.shape[-1])
+    ACC = tl.float64 if h.dtype == torch.float64 else tl.float32
+    return {
+        "D": h.shape[-1],
+        "DP": DP,
+        "TR": max(1, ENTRIES // DP),
+        "RATE": rate,
+        "EPS": epsilon,
+        "ACC": ACC,
+        "num_warps": 4,
+    }
+
+
+def forward(
+    h: Tensor, x: Tensor, gain: Tensor, shift: Tensor, noise: Tensor | None, slot: int, rate: float, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Return y and z (R, B, L, D) for h and x (R, B, L, D), gain and shift (R, D), noise (R, L, J, B, D)."""
+    R, B, L, _ = h.shape
+    y, total = torch.empty_like(h), torch.empty_like(h)
+    if y.numel():
+        constants = kernel_constants(h, rate, epsilon)
+        uses = 1 if noise is None else noise.shape[2]
+        forward_kernel[(triton.cdiv(B * L, constants["TR"]), R)](
+            h, x, gain, shift, noise, y, total, B, L, uses, slot, **constants
+        )
+    return y, total
+
+
+def backward(
+    grad: Tensor | None, grad_total: Tensor | None,
+    h: Tensor, x: Tensor, gain: Tensor, shift: Tensor, noise: Tensor | None, total: Tensor,
+    slot: int, rate: float, epsilon: float,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Return the gradients of h, x, gain and shift; those of h and x are one tensor without dropout."""
+    R, B, L, D = h.shape
+    dh = torch.empty_like(h)
+    dx = dh if noise is None else torch.empty_like(h)
+    if not h.numel():
+        return dh, dx, torch.zeros_like(gain), torch.zeros_like(shift)
+    constants = kernel_constants(h, rate, epsilon)
+    programs = triton.cdiv(triton.cdiv(B * L, constants["TR"]), TILES)
+    parts = h.new_empty(programs, R, 2 * D)
+    uses = 1 if noise is None else noise.shape[2]
+    backward_kernel[(programs, R)](
+        grad, grad_total, total, gain, noise, dh, dx, parts, B, L, uses, slot, TILES=TILES, **constants
+    )
+    dgain, dshift = sum_parts(parts, h.dtype, D)
+    return dh, dx, dgain, dshift
