@@ -149,7 +149,7 @@ class Mamba(Mixer):
         last = causal_filter(window, self.convolution.mT, self.convolution_bias)[0][:, -1:]
         x, _ = causal_filter(x, self.convolution.mT, self.convolution_bias)
         to_steps, to_C = torch.split(self.x_projection.weight, [self.rank + self.settings.state, self.settings.state])
-        r, B = torch.split(linear(x, to_steps), [self.rank, self.settings.state], -1)
+        r, B = torch.split(linear_map(x, to_steps), [self.rank, self.settings.state], -1)
         C = linear_map(last[:, 0], to_C)
         y = selective_end(x, self._step_sizes(r), -self.A_log.exp(), B, C, lengths=lengths)
         return self._output(y[:, None], last, z)
