@@ -19,8 +19,8 @@ from sdssm.layers.settings import MambaSettings
 from sdssm.ops.filter import causal_filter
 from sdssm.ops.linear import linear_map
 from sdssm.ops.selective import selective_scan, selective_step
-from sdssm.ops.selective_end import selective_end
-from sdssm.ops.softplus_map import softplus_map
+from sdssm.ops.selective_ends import selective_end
+from sdssm.ops.softplus import softplus_map
 
 #: Initial step sizes are log-uniform between these.
 SMALLEST_STEP, LARGEST_STEP = 1e-3, 0.1

@@ -10,8 +10,8 @@ from sdssm.layers import Mixer, initial
 from sdssm.models.recorded_models import find_recorded_entry
 from sdssm.models.settings import ModelSettings
 from sdssm.ops.linear import linear_map
-from sdssm.ops.residual_norm import residual_norm
-from sdssm.ops.residual_norm.reference import drop
+from sdssm.ops.residual import residual_norm
+from sdssm.ops.residual.reference import drop
 
 
 def build_mixer(settings: ModelSettings, width: int, generator: torch.Generator) -> Mixer:

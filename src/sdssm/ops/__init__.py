@@ -24,11 +24,11 @@ from sdssm.ops.mixed import mixed_matrices
 from sdssm.ops.mixture import mixture_scan, mixture_step
 from sdssm.ops.norms import column_norm
 from sdssm.ops.readout import readout_loss
-from sdssm.ops.residual_norm import residual_norm
+from sdssm.ops.residual import residual_norm
 from sdssm.ops.selected import selected_matrices
 from sdssm.ops.selective import selective_scan, selective_step
-from sdssm.ops.selective_end import selective_end
-from sdssm.ops.softplus_map import softplus_map
+from sdssm.ops.selective_ends import selective_end
+from sdssm.ops.softplus import softplus_map
 from sdssm.ops.token import token_scan, token_step
 
 __all__ = [

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.ops import softplus_map as package
-from sdssm.ops.softplus_map import softplus_map
+from sdssm.ops import softplus as package
+from sdssm.ops.softplus import softplus_map
 from tests.interpreted import interpreted
 from tests.ops.differentiable import Function, Leaves, Operation, draws, fast, together
 
@@ -82,7 +82,7 @@ def test_compiles_for_a_gpu(capability: int, dtype: torch.dtype, monkeypatch: py
     pytest.importorskip("triton")
     from triton.runtime import jit
 
-    from sdssm.ops.softplus_map import triton
+    from sdssm.ops.softplus import triton
     from tests.ops.test_triton_compile import compiler
 
     launched: list[str] = []

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sdssm.ops.selective import selective_scan
-from sdssm.ops.selective_end import selective_end
+from sdssm.ops.selective_ends import selective_end
 from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, together
 
 
@@ -100,7 +100,7 @@ def test_compiles_for_a_gpu(
     pytest.importorskip("triton")
     from triton.runtime import jit
 
-    from sdssm.ops.selective_end import triton
+    from sdssm.ops.selective_ends import triton
     from tests.ops.test_triton_compile import compiler
 
     launched: list[str] = []
@@ -144,7 +144,7 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 
 
 def use_several_channel_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops.selective_end import triton
+    from sdssm.ops.selective_ends import triton
 
     monkeypatch.setattr(triton, "FORWARD_ENTRIES", 16)
     monkeypatch.setattr(triton, "BACKWARD_ENTRIES", 16)

@@ -11,11 +11,11 @@ from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
 from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import promote_under_autocast
-from sdssm.ops.softplus_map import reference
+from sdssm.ops.softplus import reference
 
 OPERATION = DifferentiableOperation(
     "softplus_map",
-    "softplus_map",
+    "softplus",
     tensors=("r", "weight", "bias"),
     differentiable=("r", "weight", "bias"),
     results=("y",),

@@ -11,11 +11,11 @@ from sdssm.ops.checks import check_dtypes, check_rank, format_shape
 from sdssm.ops.errors import OpsError
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import promote_under_autocast
-from sdssm.ops.residual_norm import reference
+from sdssm.ops.residual import reference
 
 OPERATION = DifferentiableOperation(
     "residual_norm",
-    "residual_norm",
+    "residual",
     tensors=("h", "x", "gain", "shift", "noise"),
     differentiable=("h", "x", "gain", "shift"),
     results=("y", "total"),

@@ -13,7 +13,7 @@ from torch.func import vmap
 from torch.nn import functional
 
 from sdssm import ops
-from sdssm.ops.residual_norm import residual_norm
+from sdssm.ops.residual import residual_norm
 from tests.interpreted import interpreted
 from tests.ops.cases import assert_same
 from tests.ops.differentiable import draws
@@ -84,7 +84,7 @@ def test_a_replica_has_the_results_that_it_has_alone() -> None:
 
 @interpreted
 def test_a_wrong_gradient_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops.residual_norm import triton
+    from sdssm.ops.residual import triton
 
     backward, case = triton.backward, CASES[0]
     expected = results(case, leaves(case), noise(case))
@@ -127,7 +127,7 @@ def test_dropout_uses_the_numbers_of_its_slot(device: str) -> None:
 @pytest.mark.parametrize(("D", "dtype"), [(64, torch.float32), (100, torch.float64)])
 def test_compiles_ahead_of_time(capability: int, D: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    from sdssm.ops.residual_norm import triton
+    from sdssm.ops.residual import triton
     from tests.ops.test_triton_compile import compiler, jit
 
     launched: list[str] = []

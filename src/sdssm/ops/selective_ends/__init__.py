@@ -13,11 +13,11 @@ from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
 from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast
-from sdssm.ops.selective_end import reference
+from sdssm.ops.selective_ends import reference
 
 OPERATION = DifferentiableOperation(
     "selective_end",
-    "selective_end",
+    "selective_ends",
     tensors=("x", "delta", "A", "B", "C", "lengths"),
     differentiable=("x", "delta", "A", "B", "C"),
     results=("y",),
