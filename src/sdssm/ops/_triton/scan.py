@@ -39,10 +39,10 @@ def can_prefetch(source: Source, constants: dict[str, Any]) -> bool:
 
 
 def chunk_length(source: Source, mode: str) -> int:
-    """Return the steps per chunk: all in recurrent mode, else about as many as there are chunks."""
+    """Return the steps per chunk: all in recurrent mode, else a third of as many as make both numbers equal."""
     if mode == "recurrent" or source.size > MAX_PRODUCT:
         return source.length
-    return min(64, max(16, next_power_of_two(int((source.rows * source.length) ** 0.5) // 2)))
+    return min(64, max(16, next_power_of_two(int((source.rows * source.length) ** 0.5) // 3)))
 
 
 def scan_forward(
