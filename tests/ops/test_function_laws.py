@@ -36,8 +36,8 @@ from tests.ops.test_mixed import MIXED
 from tests.ops.test_readout import READOUT
 from tests.ops.test_selected import SELECTED
 from tests.ops.test_selective import SELECTIVE
-from tests.ops.test_selective_end import SELECTIVE_END
-from tests.ops.test_softplus_map import SOFTPLUS_MAP
+from tests.ops.test_selective_ends import SELECTIVE_END
+from tests.ops.test_softplus import SOFTPLUS_MAP
 
 OPERATIONS: list[Operation[Any]] = [
     ELMAN,
