@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -21,19 +23,19 @@ def test_prefixes_are_spread_over_the_string_and_end_with_it(count: int) -> None
         assert len(set(row)) == min(length, count)  # every prefix, or `count` different ones
 
 
-def draw(name: str, prefixes: int, **options: object) -> tuple[StringStream, StringBatch, torch.Tensor]:
+def draw(name: str, prefixes: int, **options: Any) -> tuple[StringBatch, torch.Tensor]:
+    """Return strings of two or more tasks, whose names are joined by "+", and their lengths."""
     tasks = [get_task(part) for part in name.split("+")]
-    stream = StringStream(
-        tasks, seeds=range(len(tasks)), batch=6, max_length=9, device="cpu", prefixes=prefixes, **options
-    )  # type: ignore[arg-type]  # any option
+    seeds = range(len(tasks))
+    stream = StringStream(tasks, seeds=seeds, batch=6, max_length=9, device="cpu", prefixes=prefixes, **options)
     lengths = torch.from_numpy(stream.draw_lengths(first=3, count=4, most=[9] * len(tasks)))
-    return stream, stream.draw(torch.tensor(3), lengths, 9), lengths
+    return stream.draw(torch.tensor(3), lengths, 9), lengths
 
 
 @pytest.mark.parametrize("name", ["a5+a5", "s3:all", "regex[ab]:(ab)*+regex[ab]:a*b", "random:10x2:0"])
 @pytest.mark.parametrize("sampling", ["uniform", "balanced", "covering"])
 def test_labels_are_the_outputs_after_the_prefixes(name: str, sampling: str) -> None:
-    _, strings, lengths = draw(name, 4, sampling=sampling)
+    strings, lengths = draw(name, 4, sampling=sampling)
     assert strings.ends is not None and strings.prefix_labels is not None
     assert torch.equal(strings.prefix_labels[..., -1], strings.labels)
     tasks = [get_task(part) for part in name.split("+")]
@@ -47,7 +49,7 @@ def test_labels_are_the_outputs_after_the_prefixes(name: str, sampling: str) -> 
 
 
 def test_labels_follow_random_start_states() -> None:
-    _, strings, _ = draw("a5", 3, random_start=True)
+    strings, _ = draw("a5", 3, random_start=True)
     assert strings.starts is not None and strings.prefix_labels is not None
     assert torch.equal(strings.prefix_labels[..., -1], strings.labels)
 

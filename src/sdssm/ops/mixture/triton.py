@@ -29,8 +29,8 @@ from sdssm.ops.padding import next_power_of_two
 
 #: Positions and columns of a tile, and warps: 16 entries for each thread (in float64 a quarter of them).
 POSITIONS, COLUMNS, WARPS = 64, 32, 4
-#: Rows for which a program computes gradients or matrices. Gradients take 2 us of latency for each row, and two programs
-#: share a multiprocessor: few rows spread a small batch evenly over the GPU.
+#: Rows for which a program computes gradients or matrices. Gradients take 2 us of latency for each row, and two
+#: programs share a multiprocessor: few rows spread a small batch evenly over the GPU.
 GRADIENT_ROWS, MATRIX_ROWS = 8, 16
 #: The gradient of the weights is summed over at most this many groups of rows and columns.
 GROUPS = 64
