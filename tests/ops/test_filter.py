@@ -194,7 +194,6 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 
 def use_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops.filter import triton
-    from sdssm.ops.filter.short_gradients import MOST_TAPS
 
     monkeypatch.setattr(triton, "TILE_CHANNELS", 4)
     monkeypatch.setattr(triton, "TILE_ENTRIES", 16)

@@ -43,7 +43,8 @@ class AdamState:
             args = self.p, parts, self.m, self.v, lr, self.decay, bias1, bias2, BETAS, EPS, clip, self.alive
             packed = torch.full_like(self.p, torch.nan).view(-1)
             norm = adam_triton.adam_step(*args, ones if loss is None else loss, packed)
-            written = torch.cat([part.flatten() for part in self.p.split([middle, gradient.shape[1] - middle], 1)])  # type: ignore[no-untyped-call]  # untyped in torch
+            halves = self.p[:, :middle], self.p[:, middle:]
+            written = torch.cat([half.flatten() for half in halves])
             is_written = ~packed.isnan()
             assert is_written.sum() == self.alive.sum() * self.p.shape[1]  # a replica that is not alive keeps its own
             assert torch.equal(packed[is_written], written[is_written])
