@@ -31,7 +31,7 @@ def selective_end(
 
         y[d] = sum_n C[n] sum_t exp(T_t[d] A[d, n]) delta_t[d] x_t[d] B_t[n],  T_t = sum of delta_s over s > t
 
-    It starts from the state 0. On a GPU it takes about half the time of the scan, and no state is stored.
+    It starts from the state 0. There is no recurrence in it, and no state is stored.
 
     Args:
         x: Inputs (..., B, L, D).

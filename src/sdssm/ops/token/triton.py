@@ -27,8 +27,6 @@ MASKED_SYMBOLS = 12
 PROGRAMS, POSITIONS_EACH, MAX_SPLITS = 192, 256, 96
 #: Positions that a program of the weight gradient reads at a time.
 POSITIONS_AT_ONCE = 32
-#: Multiply float32 by three tensor-core products of its parts, which keeps the precision of float32, unlike TF32.
-PRECISION = "tf32x3"
 #: At most this many for one sum of matrices with many tiles: the parts of 96 such sums would not fit the memory.
 WIDE_TILES, MAX_WIDE_SPLITS = 17, 2
 
@@ -38,7 +36,6 @@ def weight_gradient_kernel(
     tokens, order, bounds, lengths, adjoints, states, x0, parts,
     positions, L, V, splits,
     N: tl.constexpr, TILE: tl.constexpr, POSITIONS: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute partial sums of dz_t x_{t-1}^T and, with BIAS, of dz_t over the positions of a symbol.
 
@@ -95,7 +92,7 @@ def weight_gradient_kernel(
             row = position // L
             mask = is_first[:, None] & (j < N)[None, :]
             x += tl.load(x0 + row[:, None] * N + j[None, :], mask=mask, other=0.0).to(ACC)
-        acc += tl.dot(tl.trans(dz), x, input_precision=PRECISION, out_dtype=ACC)
+        acc += tl.dot(tl.trans(dz), x, input_precision="ieee", out_dtype=ACC)
         if BIAS:
             acc_b += tl.sum(dz, axis=0)
     size: tl.constexpr = N * N + N if BIAS else N * N
@@ -129,8 +126,7 @@ def weight_gradient(
     weight_gradient_kernel[(R * V, splits, tiles)](
         tokens, order, bounds, lengths, adjoints, states, x0, parts, positions, L, V, splits,
         N=N, TILE=tile, POSITIONS=POSITIONS_AT_ONCE, BIAS=b is not None,
-        ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32,
-        PRECISION="ieee" if adjoints.dtype == torch.float64 else PRECISION, num_warps=4, num_stages=1,
+        ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=4, num_stages=1,
     )  # fmt: skip
     dA, db = sum_parts(parts, A.dtype, None if b is None else N * N)
     return dA.view(A.shape), None if db is None else db.view(R, V, N)
