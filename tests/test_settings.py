@@ -100,6 +100,7 @@ OTHERS: dict[str, Other] = {
     "attraction": Other("0", 0.0),
     "attraction_gate": Other("4", 4.0),
     "projection_decay": Other("0.5", 0.5),
+    "prefixes": Other("3", 3),
     "gain_penalty": Other("10", 10.0),
     "exact_gradient": Other("true", True),
     "validate_length": Other("5", 5),

@@ -154,7 +154,7 @@ def use_several_channel_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SELECTIVE_END = Operation(
-    name="selective_end",
+    name="selective_ends",
     build=build,
     cases=CASES,
     alone=[],

@@ -106,7 +106,7 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 SOFTPLUS_MAP = Operation(
-    name="softplus_map",
+    name="softplus",
     build=build,
     cases=CASES,
     alone=[],

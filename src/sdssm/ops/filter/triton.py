@@ -243,14 +243,14 @@ def backward(
         return dx, torch.zeros_like(filters), None if bias is None else torch.zeros_like(bias), dbefore
     constants, vector_constants = kernel_constants(C, T, x.dtype, vectors, size)
     if MOST_TAPS.value >= T:
-        partials = short_gradients(grad, x, filters, bias, before, dx, dbefore, constants, vector_constants)
+        partials = gradients_in_one_pass(grad, x, filters, bias, before, dx, dbefore, constants, vector_constants)
     else:
-        partials = long_gradients(grad, x, filters, bias, before, dx, dbefore, constants, vector_constants)
+        partials = gradients_in_two_passes(grad, x, filters, bias, before, dx, dbefore, constants, vector_constants)
     dfilters, dbias = sum_parts(partials, x.dtype, None if bias is None else T * C)
     return dx, dfilters.view(filters.shape), dbias, dbefore
 
 
-def short_gradients(
+def gradients_in_one_pass(
     grad: Tensor, x: Tensor, filters: Tensor, bias: Tensor | None, before: Tensor | None,
     dx: Tensor, dbefore: Tensor | None, constants: dict[str, Any], vector_constants: dict[str, Any],
 ) -> Tensor:  # fmt: skip
@@ -268,7 +268,7 @@ def short_gradients(
     return sum_stacks(parts, grid[0])
 
 
-def long_gradients(
+def gradients_in_two_passes(
     grad: Tensor, x: Tensor, filters: Tensor, bias: Tensor | None, before: Tensor | None,
     dx: Tensor, dbefore: Tensor | None, constants: dict[str, Any], vector_constants: dict[str, Any],
 ) -> Tensor:  # fmt: skip

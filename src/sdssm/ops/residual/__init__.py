@@ -65,7 +65,7 @@ def residual_norm(
     h, x, gain, shift = (tensor for tensor in promoted if tensor is not None)
     check_dtypes(op, [("h", h), ("x", x), ("gain", gain), ("shift", shift)])
     width = h.shape[-1]
-    if x.shape != h.shape or {gain.shape, shift.shape} != {(width,)}:
+    if x.shape != h.shape or gain.shape != (width,) or shift.shape != (width,):
         shapes = ", ".join(format_shape(tensor) for tensor in (h, x, gain, shift))
         raise OpsError(f"{op}: h, x, gain and shift have shapes {shapes}; pass (..., D), (..., D), (D,) and (D,)")
     if noise is not None and (noise.dim() != 4 or noise[:, 0].transpose(0, 1).shape != h.shape):

@@ -33,7 +33,7 @@ def selected_matrices(dictionary: Tensor, selection: Tensor, bias: Tensor, p: fl
 
     >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> selection = torch.tensor([[50.0, 0.0], [0.0, 0.0]])  # symbol 0 selects `keep`, symbol 1 mixes both
-    >>> selected_matrices(torch.stack([keep, swap]), selection, torch.zeros(2), p=1).tolist()
+    >>> selected_matrices(torch.stack([keep, swap]), selection, torch.zeros(2), p=1).round(decimals=3).tolist()
     [[[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5], [0.5, 0.5]]]
     """
     op = "selected_matrices"
