@@ -182,10 +182,22 @@ def test_the_other_automata_by_balanced_and_covering_accuracy_are_as_the_results
 def test_the_word_problems_are_as_the_results_page_says() -> None:
     page, cells = read_words("results/README.md"), read_cells("word-problem")
     small = [cell for cell in cells if cell["row"] in ("c2:all", "c6:all", "s3:all")]
-    assert {(cell["seeds"], cell["steps"], cell["trained_on"]) for cell in small} == {(1, 40_000, "CPU")}
-    assert len({(cell["row"], cell["column"]) for cell in small}) == 6 and "All six runs have 100.00" in page
+    assert {(cell["seeds"], cell["steps"], cell["trained_on"]) for cell in small} == {(4, 40_000, "NVIDIA H200")}
+    count = 4 * len({(cell["row"], cell["column"]) for cell in small})
+    assert f"All {count} runs of C2, C6 and S3 have 100.00" in page
     assert lowest(small, "129..512", "all", "to 50000", "at 50000")["min"] == 100
     assert lowest(small, "passes 99")["min"] == 1_000
+    large = {(cell["row"], cell["column"]): cell for cell in cells if cell["score"] == "129..512"}
+    for column in ("SD-SSM", "32 matrices"):
+        stated = [
+            " / ".join(f"{int(100 * large[row, column][name]) / 100:.2f}" for name in ("max", "average"))
+            for row in ("a5:all", "s5:all")
+        ]
+        assert re.search(rf"\| {stated[0]}[^|]*\| {stated[1]} \|", page), (column, stated)
+    runs = re.findall(
+        r"a5:all +sd-ssm +\d +512 +([\d.]+) +([\d.]+) +([\d.]+) ", (RESULTS / "word-problem/a5-states.txt").read_text()
+    )
+    assert runs == [("100.00",) * 3] * 4
 
 
 # -- the loss near zero ----------------------------------------------------------------------------------------------
