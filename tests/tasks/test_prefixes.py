@@ -9,7 +9,7 @@ import torch
 
 from sdssm.errors import TaskError
 from sdssm.tasks import get_task
-from sdssm.tasks.prefixes import prefix_ends, select_prefixes
+from sdssm.tasks.prefixes import prefix_ends
 from sdssm.tasks.stream import StringBatch, StringStream
 
 
@@ -57,16 +57,3 @@ def test_labels_follow_random_start_states() -> None:
 def test_tasks_whose_prefixes_may_be_invalid_are_refused() -> None:
     with pytest.raises(TaskError, match="prefixes is 2, but prefixes of arithmetic may be invalid; use prefixes=1"):
         draw("arithmetic", 2)
-
-
-def test_selection_copies_the_features_and_their_gradients() -> None:
-    features = torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    ends = torch.tensor([[1, 5], [2, 2], [3, 4]])
-    chosen = select_prefixes(features, ends)
-    assert torch.equal(chosen, features.gather(1, (ends - 1)[..., None].expand(-1, -1, 2)))
-    chosen.sum().backward()  # type: ignore[no-untyped-call]  # untyped in torch
-    assert features.grad is not None and features.grad[..., 0].tolist() == [
-        [1, 0, 0, 0, 1],
-        [0, 2, 0, 0, 0],
-        [0, 0, 1, 1, 0],
-    ]

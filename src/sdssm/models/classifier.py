@@ -13,13 +13,13 @@ from sdssm.layers import initial
 from sdssm.layers.mixer import map_state, select_rows
 from sdssm.models.gains import gain_variance
 from sdssm.models.module_settings import ModuleSettings
+from sdssm.models.prefixes import select_prefixes
 from sdssm.models.readout import Readout, make_layer_norm
 from sdssm.models.settings import ModelSettings
-from sdssm.models.stack import Stack, State, layer_state
+from sdssm.models.stack import Stack, State
 from sdssm.models.token_model import TokenModel
 from sdssm.ops.checks import check_range
 from sdssm.settings import check_at_least
-from sdssm.tasks.prefixes import select_prefixes
 
 #: The path to the mixer of a single-layer model, which its parameters do not have in files.
 SINGLE_LAYER = "layers.0.mixer."
@@ -151,9 +151,8 @@ class Classifier(Stack, TokenModel):
             return self._run(tokens, state, lengths=lengths, noise=noise)
         if not self.is_single_sd_ssm:
             return self._run_query(tokens, state)
-        symbols = self.symbol_parts()
-        without_skip = symbols._replace(skip=None)  # the query step starts from the states, not from the outputs
-        states, final = self.mixers[0].mix_symbols(without_skip, tokens, layer_state(state, 0), lengths=lengths)
+        # The query step starts from the states, not from the outputs.
+        symbols, states, final = self._scan_states(tokens, state, lengths)
         return self.query_step(symbols, states), (final,)
 
     def step(self, token: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:

@@ -9,6 +9,7 @@ from torch.nn import functional
 from sdssm import ops
 from sdssm.layers import initial
 from sdssm.models.settings import ModelSettings
+from sdssm.ops.residual.reference import apply_dropout
 
 #: The epsilon of LayerNorm, as published.
 EPSILON = 1e-5
@@ -147,11 +148,6 @@ class Readout(nn.Module):
     def _rows(self, vectors: Tensor | None) -> Tensor:
         """Return one row of weights for each class; with vectors X, X (W h) is computed as (X W) h."""
         return self.weight if vectors is None else vectors @ self.weight
-
-
-def apply_dropout(x: Tensor, rate: float, noise: Tensor | None) -> Tensor:
-    """Zero entries whose noise is below the rate, and divide the others by 1 - rate; None: return x."""
-    return x if noise is None else x * (noise >= rate) / (1 - rate)
 
 
 def make_layer_norm(kind: str, width: int) -> nn.LayerNorm | None:

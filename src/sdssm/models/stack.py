@@ -164,9 +164,16 @@ class Stack(nn.Module):
 
         Using only the final state, the gradient needs no pass over all states.
         """
+        symbols, _, final = self._scan_states(tokens, state, lengths)
+        return symbols, final
+
+    def _scan_states(
+        self, tokens: Tensor, state: State, lengths: Tensor | None
+    ) -> tuple[SymbolTransitions, Tensor, Tensor]:
+        """Return the transitions of a single-layer SD-SSM, its states (B, L, N) and final states (B, N); no skip."""
         symbols: SymbolTransitions = self.symbol_parts()
         without_skip = symbols._replace(skip=None)
-        return symbols, self.mixers[0].mix_symbols(without_skip, tokens, layer_state(state, 0), lengths=lengths)[1]
+        return symbols, *self.mixers[0].mix_symbols(without_skip, tokens, layer_state(state, 0), lengths=lengths)
 
     def _with_query(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Append the query to each string: tokens (B, L), lengths (B,) -> (B, L + 1), lengths + 1."""

@@ -16,10 +16,10 @@ from sdssm.models.model_entry import ModelEntry
 from sdssm.models.module_errors import DEVICE_ADVICE, errors_named, is_device_error, is_gpu_missing
 from sdssm.models.module_probe import check_reading, probe_tokens, probing
 from sdssm.models.module_settings import ModuleSettings, call_factory
+from sdssm.models.prefixes import select_prefixes
 from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
 from sdssm.models.token_model import Reads, State, TokenModel
 from sdssm.settings import check_at_least
-from sdssm.tasks.prefixes import select_prefixes
 
 #: Shape (B, L) of the tokens that a module is probed with. The sizes differ, so that axes cannot be confused.
 PROBE = (3, 7)

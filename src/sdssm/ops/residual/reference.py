@@ -16,4 +16,9 @@ def residual_norm(
 
 def drop(x: Tensor, noise: Tensor | None, slot: int, rate: float) -> Tensor:
     """Return x (B, L, D) after dropout with noise (L, J, B, D); without noise x (..., D) itself."""
-    return x if noise is None else x * (noise[:, slot].transpose(0, 1) >= rate) / (1 - rate)
+    return apply_dropout(x, rate, None if noise is None else noise[:, slot].transpose(0, 1))
+
+
+def apply_dropout(x: Tensor, rate: float, noise: Tensor | None) -> Tensor:
+    """Zero entries whose noise is below the rate, and divide the others by 1 - rate; None: return x."""
+    return x if noise is None else x * (noise >= rate) / (1 - rate)
