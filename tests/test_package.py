@@ -153,6 +153,27 @@ def test_every_class_name_is_used_once() -> None:
     assert not offenders, "\n".join(offenders)
 
 
+def test_every_gpu_kernel_name_is_used_once() -> None:
+    """A profile shows kernels by these names alone."""
+    files = defaultdict(list)
+    for path in FILES:
+        for node in ast.walk(parse(path)):
+            if (
+                isinstance(node, ast.FunctionDef)
+                and node.name.endswith("_kernel")
+                and "triton.jit" in map(decorator_name, node.decorator_list)
+            ):
+                files[node.name].append(display_path(path))
+    assert len(files) > 30
+    offenders = [f"{name}: {', '.join(paths)}" for name, paths in sorted(files.items()) if len(paths) > 1]
+    assert not offenders, "\n".join(offenders)
+
+
+def decorator_name(decorator: ast.expr) -> str:
+    """Return the name of a decorator without its arguments."""
+    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+
+
 # -- dependencies ------------------------------------------------------------------------------------------------------
 
 

@@ -116,7 +116,7 @@ def test_compiles_ahead_of_time(
     qkv, positions, lengths = torch.zeros(4, 41, 3, H, S, dtype=dtype), torch.zeros(4, 41).long(), torch.zeros(4).long()
     outputs = triton.forward(qkv, positions, lengths, causal, False, 99)
     triton.backward(outputs[0], qkv, positions, lengths, *outputs, causal, False, 99)
-    assert launched == ["forward_kernel", "backward_kernel"]
+    assert launched == ["attention_forward_kernel", "attention_backward_kernel"]
 
 
 QKV, POSITIONS = torch.ones(2, 4, 3, 2, 6), torch.arange(4)

@@ -214,7 +214,7 @@ def test_compiles_ahead_of_time(
     arguments = (q, k, v, beta, gate, S0, lengths)
     results = module.forward(*arguments, n, True)
     module.backward(results[0], results[1] if has_state else None, *arguments, *results, n, True)
-    assert launched == ["forward_kernel", "backward_kernel"]
+    assert launched == ["delta_forward_kernel", "delta_backward_kernel"]
 
 
 @pytest.mark.usefixtures("each_cpu_implementation")

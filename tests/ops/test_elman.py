@@ -90,7 +90,7 @@ def test_compiles_ahead_of_time(capability: int, N: int, dtype: torch.dtype, mon
     triton.backward(states, final, W, drive, x0, lengths, states, final)
     triton.forward(W, drive, None, None)
     triton.backward(None, final, W, drive, None, None, states, final)
-    assert launched == ["forward_kernel", "backward_kernel"] * 2
+    assert launched == ["elman_forward_kernel", "elman_backward_kernel"] * 2
 
 
 def test_agrees_with_torch_rnn(device: str) -> None:

@@ -169,7 +169,7 @@ def test_compiles_ahead_of_time(
         triton.backward(y, *tensors, y, vectors, size)
     is_short = MOST_TAPS.value >= T
     gradients = ["short_gradients_kernel"] if is_short else ["silu_gradient_kernel", "input_gradient_kernel"]
-    assert launched == ["forward_kernel", *gradients, "partial_sums_kernel"] * 2
+    assert launched == ["filter_forward_kernel", *gradients, "partial_sums_kernel"] * 2
 
 
 ones = torch.ones

@@ -126,7 +126,7 @@ def test_compiles_ahead_of_time(
     x, weight, bias = (tensor.detach() for tensor in leaves(2, 600, K, F, dtype=dtype))
     y, *rest = triton.forward(x, weight, bias, activation)
     triton.backward(y, x, weight, bias, y, *rest, activation)
-    assert launched[:3] == ["product_kernel", "product_kernel", "weight_gradient_kernel"]
+    assert launched[:3] == ["linear_product_kernel", "linear_product_kernel", "linear_weight_gradient_kernel"]
 
 
 ones = torch.ones

@@ -65,7 +65,7 @@ def test_compiles_ahead_of_time(
     triton.backward(*outputs[:3], W, drive, x0, x0, lengths, *outputs, True)
     triton.backward(None, outputs[1], None, W, drive, None, None, None, *outputs, True)
     triton.forward(W, drive, None, None, None, False)
-    assert launched == ["forward_kernel", "backward_kernel", "backward_kernel", "forward_kernel"]
+    assert launched == ["lstm_forward_kernel", "lstm_backward_kernel", "lstm_backward_kernel", "lstm_forward_kernel"]
 
 
 def test_agrees_with_torch_lstm(device: str) -> None:

@@ -137,7 +137,7 @@ def test_compiles_ahead_of_time(capability: int, D: int, dtype: torch.dtype, mon
     for numbers in (noise(case), None):
         y, total = triton.forward(h, x, gain, shift, numbers, 1, 0.1, 1e-5)
         triton.backward(y, None, h, x, gain, shift, numbers, total, 1, 0.1, 1e-5)
-    assert {"forward_kernel", "backward_kernel"} <= set(launched)
+    assert {"residual_forward_kernel", "residual_backward_kernel"} <= set(launched)
 
 
 ones = torch.ones

@@ -204,7 +204,7 @@ def test_compiles_for_a_gpu(
     assert checkpoints.shape == (R, rows, 2, D, N)
     triton.backward(y, final if lengths else None, *arguments, y, final, checkpoints, True)
     triton.forward(*arguments, False)
-    assert launched == ["forward_kernel", "backward_kernel", "forward_kernel"]
+    assert launched == ["selective_forward_kernel", "selective_backward_kernel", "selective_forward_kernel"]
 
 
 # -- transforms and memory ---------------------------------------------------------------------------------------------

@@ -116,7 +116,12 @@ def test_compiles_for_a_gpu(
     assert rest.shape == drive.shape == (R, rows, 12, D)
     triton.backward(y, *arguments, y, rest, drive, True)
     triton.forward(*arguments, False)
-    assert launched == ["forward_kernel", "backward_kernel", "complete_kernel", "forward_kernel"]
+    assert launched == [
+        "selective_ends_forward_kernel",
+        "selective_ends_backward_kernel",
+        "complete_kernel",
+        "selective_ends_forward_kernel",
+    ]
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

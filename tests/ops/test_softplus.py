@@ -94,7 +94,7 @@ def test_compiles_for_a_gpu(capability: int, dtype: torch.dtype, monkeypatch: py
     r, weight, bias = new(2, 300, 4), new(2, 128, 4), new(2, 128)
     (y,) = triton.forward(r, weight, bias)
     triton.backward(y, r, weight, bias)
-    assert launched == ["forward_kernel", "backward_kernel", "partial_sums_kernel"]
+    assert launched == ["softplus_forward_kernel", "softplus_backward_kernel", "partial_sums_kernel"]
 
 
 ones = torch.ones

@@ -94,7 +94,7 @@ def test_compiles(capability: int, kind: str, N: int, dtype: torch.dtype, monkey
     states, final, *rest = module.forward(*args, rescale=False, mode="parallel")
     # `lengths` is the last argument of forward; the saved outputs follow it in backward.
     module.backward(states, final, *args[: at + 1], states, *rest, rescale=False, mode="parallel")
-    assert {"products_kernel", "forward_kernel", "backward_kernel"} <= set(compiled_kernels)
+    assert {"products_kernel", "recurrence_forward_kernel", "recurrence_backward_kernel"} <= set(compiled_kernels)
     homogeneous = [value if place != (1 if kind != "mixture" else 2) else None for place, value in enumerate(args)]
     module.forward(*homogeneous, rescale=True, mode="recurrent")
 
@@ -120,7 +120,7 @@ def test_token_tiles_compile(V: int, N: int, rescale: bool, compiled_kernels: li
     states, final, factors = module.forward(A, b, tokens, x0, lengths, rescale=rescale, mode="recurrent")
     args = (None, final, A, b, tokens, x0, lengths, states, factors)
     module.backward(*args, rescale=rescale, mode="recurrent")
-    assert {"tiles_forward_kernel", "tiles_backward_kernel", "weight_gradient_kernel"} <= set(compiled_kernels)
+    assert {"tiles_forward_kernel", "tiles_backward_kernel", "token_weight_gradient_kernel"} <= set(compiled_kernels)
 
 
 @pytest.mark.parametrize(("N", "dtype"), [(64, torch.float32), (60, torch.float64), (512, torch.float32)])
@@ -130,7 +130,7 @@ def test_mixed_matrices_compile(N: int, dtype: torch.dtype, compiled_kernels: li
     dictionary, weights, p = (new(*shape, dtype=dtype) for shape in ((2, 18, N, N), (2, 9, 18), (2,)))
     matrices, norms = mixed.forward(dictionary, weights, p)
     mixed.backward(matrices, dictionary, weights, p, matrices, norms)
-    assert {"forward_kernel", "backward_kernel", "partial_sums_kernel"} <= set(compiled_kernels)
+    assert {"mixed_forward_kernel", "mixed_backward_kernel", "partial_sums_kernel"} <= set(compiled_kernels)
 
 
 @pytest.mark.parametrize(("K", "dtype"), [(6, torch.float32), (18, torch.float64)])
@@ -140,7 +140,7 @@ def test_selected_matrices_compile(K: int, dtype: torch.dtype, compiled_kernels:
     dictionary, selection, bias, p = (new(*shape, dtype=dtype) for shape in ((2, K, 64, 64), (2, K, 9), (2, K), (2,)))
     outputs = selected.forward(dictionary, selection, bias, p)
     selected.backward(outputs[0], dictionary, selection, bias, p, *outputs)
-    assert {"forward_kernel", "backward_kernel", "softmax_gradient_kernel"} <= set(compiled_kernels)
+    assert {"mixed_forward_kernel", "mixed_backward_kernel", "softmax_gradient_kernel"} <= set(compiled_kernels)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_readout_compiles(
     tensors = (x, weight, bias, gain, shift, new(2, 40, dtype=torch.int64), numbers, numbers, projection, classes)
     outputs = readout.forward(*tensors, True, cosine, cosine, exact, True)
     readout.backward(outputs[0], *tensors, *outputs, True, cosine, cosine, exact, True)
-    assert {"forward_kernel", "totals_kernel", "backward_kernel"} <= set(compiled_kernels)
+    assert {"readout_forward_kernel", "totals_kernel", "readout_backward_kernel"} <= set(compiled_kernels)
 
 
 @pytest.mark.parametrize(("kind", "N", "dtype"), [("token", 512, torch.float32), ("mixture", 384, torch.float64)])

@@ -24,7 +24,7 @@ from sdssm.ops._triton.tile import (
 
 
 @triton.jit(do_not_specialize=ANY_LENGTH)
-def forward_kernel(
+def recurrence_forward_kernel(
     A, tokens, weights, norms, b, x0, carries, lengths, states, final, factors,
     L, T, C, rows_per_replica,
     count: tl.constexpr, SOURCE: tl.constexpr,
@@ -109,7 +109,7 @@ def forward_kernel(
 
 
 @triton.jit(do_not_specialize=ANY_LENGTH)
-def backward_kernel(
+def recurrence_backward_kernel(
     A, tokens, weights, norms, grad_states, grad_final, carries, lengths, states, factors,
     adjoints, pullbacks, dx0,
     L, T, C, rows_per_replica,

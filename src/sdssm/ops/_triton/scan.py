@@ -14,7 +14,7 @@ import triton
 from torch import Tensor
 
 from sdssm.ops._triton.products import products_kernel
-from sdssm.ops._triton.recurrence import backward_kernel, forward_kernel
+from sdssm.ops._triton.recurrence import recurrence_backward_kernel, recurrence_forward_kernel
 from sdssm.ops._triton.source import Source, accumulator, has_tensor_cores
 from sdssm.ops._triton.tile import DENSE, TOKEN
 from sdssm.ops._triton.wide_recurrence import wide_backward_kernel, wide_forward_kernel
@@ -66,7 +66,7 @@ def scan_forward(
     if chunk < source.length:
         carries = forward_carries(source, b, x0, lengths, rescale, chunk)
     constants = source.tile(all_blocks=rescale)
-    forward_kernel[grid(source, chunk, constants)](
+    recurrence_forward_kernel[grid(source, chunk, constants)](
         *source.arguments(), b, x0, carries, lengths, states, final, factors if rescale else None,
         *source.sizes(chunk), PREFETCH=can_prefetch(source, constants), RESCALE=rescale, **constants,
     )  # fmt: skip
@@ -92,7 +92,7 @@ def scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Return adjoints dz (rows, L, N), dx0 (rows, N) and pullbacks h (rows, L, N) or None.
 
-    See backward_kernel.
+    See recurrence_backward_kernel.
     """
     adjoints = source.A.new_empty(states.shape, dtype=source.dtype)
     dx0 = source.A.new_empty((source.rows, source.state), dtype=source.dtype)
@@ -118,7 +118,7 @@ def scan_backward(
     carries = None
     if chunk < source.length:
         carries = backward_carries(source, grad_states, grad_final, lengths, factors, rescale, chunk)
-    backward_kernel[grid(source, chunk, constants)](
+    recurrence_backward_kernel[grid(source, chunk, constants)](
         *source.arguments(), grad_states, grad_final, carries, lengths, states, factors if rescale else None,
         adjoints, sent, dx0, *source.sizes(chunk),
         PREFETCH=can_prefetch(source, constants), RESCALE=rescale, PROJECT=project, **constants,

@@ -93,7 +93,7 @@ def tiles_forward_kernel(
 ):  # fmt: skip
     """Compute x_t = A[token_t] x_{t-1} + b[token_t], with RESCALE divided by its norm.
 
-    The same as recurrence.forward_kernel, for TB rows of a replica.
+    The same as recurrence_forward_kernel, for TB rows of a replica.
     """
     replica = tl.program_id(1).to(tl.int64)
     string = tl.program_id(0) * TB + tl.arange(0, TB)
@@ -145,7 +145,7 @@ def tiles_backward_kernel(
 ):  # fmt: skip
     """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A[token_t]^T dz_t, backwards in t.
 
-    The same as recurrence.backward_kernel, for TB rows of a replica.
+    The same as recurrence_backward_kernel, for TB rows of a replica.
     """
     replica = tl.program_id(1).to(tl.int64)
     string = tl.program_id(0) * TB + tl.arange(0, TB)

@@ -76,7 +76,7 @@ def wide_backward_kernel(
     count: tl.constexpr, SOURCE: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, TILE: tl.constexpr,
     STAGES: tl.constexpr, RESCALE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A_t^T dz_t, backwards in t, as recurrence.backward_kernel does.
+    """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A_t^T dz_t, backwards in t, as recurrence_backward_kernel does.
 
     The gradients from outside are without their components along the states, if RESCALE.
     """

@@ -109,7 +109,7 @@ def store_zeros(place, zero, start, stop, i, mask, TQ: tl.constexpr, S: tl.const
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def forward_kernel(
+def attention_forward_kernel(
     qkv, positions, lengths, table, y, rotated, logs, L, count,
     FACTOR: tl.constexpr, H: tl.constexpr, S: tl.constexpr, TQ: tl.constexpr, TH: tl.constexpr, SH: tl.constexpr,
     CAUSAL: tl.constexpr, END: tl.constexpr, ACC: tl.constexpr,
@@ -187,7 +187,7 @@ def store_unrotated(
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def backward_kernel(
+def attention_backward_kernel(
     grad, qkv, positions, lengths, table, y, rotated, logs, dqkv, L, count,
     FACTOR: tl.constexpr, H: tl.constexpr, S: tl.constexpr, TQ: tl.constexpr, TH: tl.constexpr, SH: tl.constexpr,
     CAUSAL: tl.constexpr, END: tl.constexpr, ACC: tl.constexpr,
@@ -295,7 +295,7 @@ def forward(
     if qkv.numel():
         constants = kernel_constants(qkv, causal, end)
         factor = S**-0.25 * math.log2(math.e) ** 0.5
-        forward_kernel[(N, triton.cdiv(H, constants["TH"]))](
+        attention_forward_kernel[(N, triton.cdiv(H, constants["TH"]))](
             qkv,
             positions,
             lengths,
@@ -321,7 +321,7 @@ def backward(
     if dqkv.numel():
         constants = kernel_constants(qkv, causal, end)
         factor = S**-0.25 * math.log(2) ** 0.5
-        backward_kernel[(2 * N, triton.cdiv(H, constants["TH"]))](
+        attention_backward_kernel[(2 * N, triton.cdiv(H, constants["TH"]))](
             grad, qkv, positions, lengths, rotation_table(qkv, count, S), y, rotated, logs, dqkv, L, count,
             FACTOR=factor, **constants,
         )  # fmt: skip

@@ -91,7 +91,7 @@ def targets_kernel(
 
 
 @triton.jit(do_not_specialize=["step_count", "tiles_per_program"])
-def gradients_kernel(
+def column_mixture_gradients_kernel(
     columns, weights, adjoints, z, dcolumns, dweights, step_count, tiles_per_program, K: tl.constexpr, N: tl.constexpr,
     STEPS: tl.constexpr, NP: tl.constexpr, KB: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
@@ -197,7 +197,7 @@ def backward(
     programs = triton.cdiv(tiles, tiles_per_program)
     dcolumns = dictionary.new_empty(programs, R, entries)
     dweights = torch.empty_like(weights)
-    gradients_kernel[(programs, R, triton.cdiv(dictionary.shape[1], constants["KB"]))](
+    column_mixture_gradients_kernel[(programs, R, triton.cdiv(dictionary.shape[1], constants["KB"]))](
         dictionary.mT.contiguous(),
         weights,
         as_pairs(adjoints),

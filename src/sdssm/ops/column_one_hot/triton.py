@@ -48,7 +48,7 @@ def load_transition(targets, D, index, n, N: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def forward_kernel(
+def column_one_hot_forward_kernel(
     targets, D, tokens, b, x0, lengths, states, final, L, V, B, N: tl.constexpr, NP: tl.constexpr, ACC: tl.constexpr
 ):
     """Compute x_t = P_t (D_t * x_{t-1}) + b_t."""
@@ -92,7 +92,7 @@ def forward_kernel(
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def backward_kernel(
+def column_one_hot_backward_kernel(
     targets, D, tokens, grad_states, grad_final, lengths, adjoints, dx0, L, V, B,
     N: tl.constexpr, NP: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
@@ -168,7 +168,7 @@ def run_forward(
     B, L = (1, V) if tokens is None else tokens.shape[1:]
     states, final = D.new_empty(R, B, L, N), D.new_empty(R, B, N)
     if states.numel():
-        forward_kernel[(R * B,)](
+        column_one_hot_forward_kernel[(R * B,)](
             targets, as_pairs(D), tokens, as_pairs(b), as_pairs(x0), lengths, as_pairs(states), as_pairs(final),
             L, V, B, **kernel_constants(N, D.dtype),
         )  # fmt: skip
@@ -184,7 +184,7 @@ def run_backward(
     B, L = states.shape[1:3]
     adjoints, dx0 = torch.empty_like(states), torch.empty_like(final)
     if states.numel():
-        backward_kernel[(R * B,)](
+        column_one_hot_backward_kernel[(R * B,)](
             targets, as_pairs(D), tokens, as_pairs(grad_states), as_pairs(grad_final), lengths,
             as_pairs(adjoints), as_pairs(dx0), L, V, B, **kernel_constants(N, D.dtype),
         )  # fmt: skip

@@ -53,7 +53,7 @@ def head_tile(H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.conste
 
 
 @triton.jit(do_not_specialize=ANY_LENGTH)
-def forward_kernel(
+def delta_forward_kernel(
     q, k, v, beta, gate, S0, lengths, outputs, final, checkpoints, errors, L, T, C,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr, STEPS: tl.constexpr,
     ACC: tl.constexpr,
@@ -117,7 +117,7 @@ def add_updates(
 
 
 @triton.jit(do_not_specialize=ANY_LENGTH)
-def backward_kernel(
+def delta_backward_kernel(
     grad_outputs, grad_final, q, k, beta, gate, lengths, final, checkpoints, errors,
     dq, dk, dv, dbeta, dgate, dS0, L, T, C,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr, STEPS: tl.constexpr,
@@ -233,7 +233,7 @@ def forward(
         return outputs, final, checkpoints, errors
     constants = kernel_constants(k, v, steps, backward=False)
     saved = (checkpoints, errors) if needs_grad else (None, None)
-    forward_kernel[(R * B * H, triton.cdiv(Dv, constants["VB"]))](
+    delta_forward_kernel[(R * B * H, triton.cdiv(Dv, constants["VB"]))](
         q, k, v, beta, gate, S0, lengths, outputs, final, *saved, L, T, C, **constants
     )
     return outputs, final, checkpoints, errors
@@ -273,7 +273,7 @@ def backward(
     dS0 = None if S0 is None else torch.empty_like(S0)
     if R * B:
         T = checkpoint_interval(L, gate is not None)
-        backward_kernel[(R * B * H, programs)](
+        delta_backward_kernel[(R * B * H, programs)](
             grad_outputs, grad_final, q, k, beta, gate, lengths, final, checkpoints, errors,
             dq, dk, dv, dbeta, dgate, dS0, L, T, triton.cdiv(L, T), **constants,
         )  # fmt: skip

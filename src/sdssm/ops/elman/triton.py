@@ -26,7 +26,7 @@ LARGEST_RESIDENT = 128
 
 
 @triton.jit(do_not_specialize=["L", "B"])
-def forward_kernel(
+def elman_forward_kernel(
     W, drive, x0, lengths, states, final, L, B,
     N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, CK: tl.constexpr, RESIDENT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
@@ -96,7 +96,7 @@ def load_step(grad_states, grad_final, states, step_offsets, offsets, t, length,
 
 
 @triton.jit(do_not_specialize=["L", "B"])
-def backward_kernel(
+def elman_backward_kernel(
     grad_states, grad_final, W, lengths, states, grad_drive, grad_x0, L, B,
     N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, CK: tl.constexpr, RESIDENT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
@@ -177,7 +177,7 @@ def forward(W: Tensor, drive: Tensor, x0: Tensor | None, lengths: Tensor | None)
     R, B, L, N = drive.shape
     states, final = torch.empty_like(drive), drive.new_empty(R, B, N)
     grid, options = launch_options(W, B)
-    forward_kernel[grid](W, drive, x0, lengths, states, final, L, B, **options)
+    elman_forward_kernel[grid](W, drive, x0, lengths, states, final, L, B, **options)
     return states, final
 
 
@@ -196,5 +196,5 @@ def backward(
     grad_drive = torch.empty_like(states)
     grad_x0 = None if x0 is None else torch.empty_like(x0)
     grid, options = launch_options(W, B)
-    backward_kernel[grid](grad_states, grad_final, W, lengths, states, grad_drive, grad_x0, L, B, **options)
+    elman_backward_kernel[grid](grad_states, grad_final, W, lengths, states, grad_drive, grad_x0, L, B, **options)
     return weight_gradient(grad_drive, states, x0, split_bmm), grad_drive, grad_x0

@@ -85,7 +85,7 @@ def convolve(
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def forward_kernel(
+def filter_forward_kernel(
     x, filters, bias, before, y, rows, L,
     C: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr, TC: tl.constexpr,
     VECTORS: tl.constexpr, EPS: tl.constexpr, UNROLL: tl.constexpr, ACC: tl.constexpr,
@@ -226,7 +226,7 @@ def forward(
     constants, vector_constants = kernel_constants(C, filters.shape[1], x.dtype, vectors, size)
     y = torch.empty_like(x)
     if y.numel():
-        forward_kernel[launch_grid(B * L, R, C, constants, vector_constants["D"], vector_constants["DP"])](
+        filter_forward_kernel[launch_grid(B * L, R, C, constants, vector_constants["D"], vector_constants["DP"])](
             x, filters, bias, before, y, B * L, L, **constants, **vector_constants
         )
     return (y,)

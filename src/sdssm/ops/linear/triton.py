@@ -47,7 +47,7 @@ def load_gradient(grad, saved, offsets, mask, KIND: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["M"])
-def product_kernel(
+def linear_product_kernel(
     x, saved, weight, bias, before, out, M,
     K: tl.constexpr, N: tl.constexpr, WK: tl.constexpr, WN: tl.constexpr,
     TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
@@ -79,7 +79,7 @@ def product_kernel(
 
 
 @triton.jit(do_not_specialize=["M", "piece"])
-def weight_gradient_kernel(
+def linear_weight_gradient_kernel(
     grad, saved, x, parts, M, piece,
     K: tl.constexpr, N: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
     BIAS: tl.constexpr, KIND: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
@@ -125,7 +125,7 @@ def multiply(
     before = torch.empty_like(out) if keep else None
     if out.numel():
         columns = tile_side(N, RESULTS)
-        product_kernel[(triton.cdiv(M, ROWS) * triton.cdiv(N, columns), R)](
+        linear_product_kernel[(triton.cdiv(M, ROWS) * triton.cdiv(N, columns), R)](
             x, saved, weight, bias, before, out, M,
             K=K, N=N, WK=N if transpose else 1, WN=1 if transpose else K,
             TM=ROWS, TN=columns, TK=tile_side(K, INPUTS), SLOPE=slope, KIND=kind, **number_constants(x),
@@ -157,7 +157,7 @@ def backward(
     piece = triton.cdiv(triton.cdiv(M, pieces), GRADIENT_ROWS) * GRADIENT_ROWS
     pieces = triton.cdiv(M, piece)
     parts = x.new_empty(pieces, R, N * K + (0 if bias is None else N))
-    weight_gradient_kernel[(tiles, pieces, R)](
+    linear_weight_gradient_kernel[(tiles, pieces, R)](
         grad, saved, x, parts, M, piece,
         K=K, N=N, TM=GRADIENT_ROWS, TN=TN, TK=TK, BIAS=bias is not None, KIND=kind, **number_constants(x),
         num_warps=4, num_stages=3,

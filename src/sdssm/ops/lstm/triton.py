@@ -31,7 +31,7 @@ PROGRAMS = 128
 
 
 @triton.jit(do_not_specialize=["L", "B"])
-def forward_kernel(
+def lstm_forward_kernel(
     W, drive, x0, c0, lengths, states, final, cell, gates, cells, L, B,
     N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, CK: tl.constexpr, RESIDENT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
@@ -144,7 +144,7 @@ def load_step(grad_states, grad_final, grad_cell, gates, cells, c0, row, m, t, l
 
 
 @triton.jit(do_not_specialize=["L", "B"])
-def backward_kernel(
+def lstm_backward_kernel(
     grad_states, grad_final, grad_cell, W, c0, lengths, gates, cells, grad_drive, grad_x0, grad_c0, L, B,
     N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, CK: tl.constexpr, RESIDENT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
@@ -247,7 +247,7 @@ def forward(
     gates = torch.empty_like(drive) if needs_grad else None
     grid, options = launch_options(W, B)
     cells = torch.empty_like(states) if needs_grad or not options["RESIDENT"] else None
-    forward_kernel[grid](W, drive, x0, c0, lengths, states, final, cell, gates, cells, L, B, **options)
+    lstm_forward_kernel[grid](W, drive, x0, c0, lengths, states, final, cell, gates, cells, L, B, **options)
     saved = (gates, cells) if needs_grad else (empty_placeholder(W), empty_placeholder(W))
     return states, final, cell, *saved  # type: ignore[return-value]  # no None if needs_grad
 
@@ -268,7 +268,7 @@ def backward(
     _, B, L, _ = states.shape
     grad_drive, grad_x0, grad_c0 = torch.empty_like(gates), torch.empty_like(final), torch.empty_like(cell)
     grid, options = launch_options(W, B)
-    backward_kernel[grid](
+    lstm_backward_kernel[grid](
         grad_states, grad_final, grad_cell, W, c0, lengths, gates, cells, grad_drive, grad_x0, grad_c0, L, B, **options
     )
     grad_W = weight_gradient(grad_drive, states, x0, split_bmm)

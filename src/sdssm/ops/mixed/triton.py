@@ -48,7 +48,7 @@ def logits_of(selection, bias, replica, v, k, V, K: tl.constexpr):
 
 
 @triton.jit
-def forward_kernel(
+def mixed_forward_kernel(
     dictionary, weights, bias, p, matrices, norms, mixing, V, share,
     N: tl.constexpr, K: tl.constexpr, NP: tl.constexpr, TJ: tl.constexpr, KB: tl.constexpr, KP: tl.constexpr,
     ACC: tl.constexpr,
@@ -106,7 +106,7 @@ def forward_kernel(
 
 
 @triton.jit
-def backward_kernel(
+def mixed_backward_kernel(
     grad, dictionary, weights, p, matrices, norms, ddictionary, dweights, V, share, groups,
     N: tl.constexpr, K: tl.constexpr, NP: tl.constexpr, TJ: tl.constexpr, KB: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
@@ -181,7 +181,7 @@ def forward(
     matrices = dictionary.new_empty(R, V, N, N)
     norms = empty_placeholder(matrices) if p is None else dictionary.new_empty(R, V, N)
     if matrices.numel():
-        forward_kernel[(tiles, triton.cdiv(V, share), R)](
+        mixed_forward_kernel[(tiles, triton.cdiv(V, share), R)](
             dictionary, weights, bias, p, matrices, norms, mixing, V, share, KP=next_power_of_two(K), **sizes
         )
     return matrices, norms
@@ -210,7 +210,7 @@ def gradient_parts(
     groups = triton.cdiv(V, share)
     ddictionary = dictionary.new_empty(groups, R, K * N * N)
     dweights = weights.new_empty(tiles, R, V * K)
-    backward_kernel[(tiles, stacks * groups, R)](
+    mixed_backward_kernel[(tiles, stacks * groups, R)](
         grad, dictionary, weights, p, matrices, norms, ddictionary, dweights, V, share, groups, **sizes
     )
     total = ddictionary[0] if groups == 1 else sum_parts(ddictionary, dictionary.dtype)[0]

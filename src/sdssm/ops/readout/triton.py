@@ -27,7 +27,7 @@ PRECISION = "tf32x3"
 
 
 @triton.jit(do_not_specialize=["B"])
-def forward_kernel(
+def readout_forward_kernel(
     x, weight, bias, gain, shift, labels, scale, attraction, projection, classes,
     losses, centre_losses, hits, dx, parts, spread, B,
     N: tl.constexpr, C: tl.constexpr, NP: tl.constexpr, CT: tl.constexpr, TB: tl.constexpr, ROW: tl.constexpr,
@@ -202,7 +202,7 @@ def totals_kernel(losses, centre_losses, hits, loss, centre_loss, correct, tiles
 
 
 @triton.jit(do_not_specialize=["tiles", "sums", "size", "x_size", "count", "R"])
-def backward_kernel(
+def readout_backward_kernel(
     grad, saved, parts, centre_loss, weight, attraction, classes, spread,
     dx, dweight, dbias, dgain, dshift, dattraction, dprojection,
     tiles, sums, size, x_size, count, R,
@@ -297,7 +297,7 @@ def forward(
     spread = empty_placeholder(x) if classes is None else x.new_empty(R, N + 2)
     if not R:
         return loss, correct, dx, parts, centre_loss, spread
-    forward_kernel[(tiles, R)](
+    readout_forward_kernel[(tiles, R)](
         x, weight, bias, gain, shift, labels, scale, attraction, projection, classes,
         losses, centre_losses, hits, dx, parts, spread, B,
         ROW=row, EPS=EPSILON, UNIT=N**-0.5 if unit else 1.0, NORM=norm, COSINE=cosine, EXACT=exact_gradient,
@@ -337,7 +337,7 @@ def backward(
     tiles, row = parts.shape[1:]
     block = 256
     sums = triton.cdiv(R * row, block)
-    backward_kernel[(sums + triton.cdiv(R * B * N, block),)](
+    readout_backward_kernel[(sums + triton.cdiv(R * B * N, block),)](
         grad, saved, parts, None if dattraction is None else centre_loss, weight, attraction, classes, spread,
         *gradients, dattraction, dprojection, tiles, sums, R * row, B * N, R * B * N, R,
         N=N, C=weight.shape[1], ROW=row, PARTS=8, BLOCK=block, num_warps=4,

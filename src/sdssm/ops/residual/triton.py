@@ -45,7 +45,7 @@ def normalise(z, d, D: tl.constexpr, EPS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def forward_kernel(
+def residual_forward_kernel(
     h, x, gain, shift, noise, y, total, B, L, J, slot,
     D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr,
     RATE: tl.constexpr, EPS: tl.constexpr, ACC: tl.constexpr,
@@ -67,7 +67,7 @@ def forward_kernel(
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def backward_kernel(
+def residual_backward_kernel(
     grad, grad_total, total, gain, noise, dh, dx, parts, B, L, J, slot,
     D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr, TILES: tl.constexpr,
     RATE: tl.constexpr, EPS: tl.constexpr, ACC: tl.constexpr,
@@ -128,7 +128,7 @@ def forward(
     if y.numel():
         constants = kernel_constants(h, rate, epsilon)
         uses = 1 if noise is None else noise.shape[2]
-        forward_kernel[(triton.cdiv(B * L, constants["TR"]), R)](
+        residual_forward_kernel[(triton.cdiv(B * L, constants["TR"]), R)](
             h, x, gain, shift, noise, y, total, B, L, uses, slot, **constants
         )
     return y, total
@@ -149,7 +149,7 @@ def backward(
     programs = triton.cdiv(triton.cdiv(B * L, constants["TR"]), TILES)
     parts = h.new_empty(programs, R, 2 * D)
     uses = 1 if noise is None else noise.shape[2]
-    backward_kernel[(programs, R)](
+    residual_backward_kernel[(programs, R)](
         grad, grad_total, total, gain, noise, dh, dx, parts, B, L, uses, slot, TILES=TILES, **constants
     )
     dgain, dshift = sum_parts(parts, h.dtype, D)

@@ -101,7 +101,7 @@ def step_forward(h, x, delta, B, C, t, d, n, A2, D, N: tl.constexpr, EVEN: tl.co
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def forward_kernel(
+def selective_forward_kernel(
     x, delta, A, B, C, h0, lengths, y, final, checkpoints, L, D, checkpoints_per_row, rows_per_replica,
     N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
@@ -171,7 +171,7 @@ def step_backward(
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def backward_kernel(
+def selective_backward_kernel(
     grad_y, grad_final, x, delta, A, B, C, lengths, checkpoints, dx, ddelta, dA_rows, dBC, dh0,
     L, D, checkpoints_per_row, rows_per_replica,
     N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
@@ -282,7 +282,7 @@ def forward(
     y, final = torch.empty_like(x), x.new_empty(R, rows, D, N)
     checkpoints = x.new_empty(R, rows, checkpoints_per_row, D, N) if needs_grad else empty_placeholder(x)
     if y.numel():
-        forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
+        selective_forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
             x, delta, A, B, C, h0, lengths, y, final, checkpoints if needs_grad else None,
             L, D, checkpoints_per_row, rows, **constants,
         )  # fmt: skip
@@ -304,7 +304,7 @@ def backward(
     dA = x.new_empty(R, rows, D, N)
     dBC = x.new_empty(2, R, rows, channel_blocks, L, N)
     if x.numel():
-        backward_kernel[(R * rows, channel_blocks)](
+        selective_backward_kernel[(R * rows, channel_blocks)](
             grad_y, grad_final, x, delta, A, B, C, lengths, checkpoints, dx, ddelta, dA, dBC, dh0,
             L, D, checkpoints.shape[2], rows, **constants,
         )  # fmt: skip

@@ -44,7 +44,7 @@ ANY_SIZE = ["L", "LP", "D", "rows_per_replica", "blocks"]
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def forward_kernel(
+def selective_ends_forward_kernel(
     x, delta, A, B, C, lengths, y, rest, drive, L, LP, D, rows_per_replica,
     N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -124,7 +124,7 @@ def complete_channels(
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def backward_kernel(
+def selective_ends_backward_kernel(
     grad_y, x, delta, A, B, C, lengths, rest, drive, sums, dx, ddelta, dA_parts, channel_sums,
     L, LP, D, rows_per_replica, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
     NEAR: tl.constexpr, W: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
@@ -245,7 +245,7 @@ def forward(
     rest, drive = (x.new_empty(R, rows, padded, D) if needs_grad else empty_placeholder(x) for _ in range(2))
     if y.numel():
         saved = (rest, drive) if needs_grad else (None, None)
-        forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
+        selective_ends_forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
             x, delta, A, B, C, lengths, y, *saved, L, padded, D, rows, **constants
         )
     return y, rest, drive
@@ -265,7 +265,7 @@ def backward(
     sums = x.new_empty(R, rows, blocks, constants["DB"], padded, 2)
     channel_sums = x.new_empty(R, rows, blocks, padded, N)
     if x.numel():
-        backward_kernel[(R * programs, blocks)](
+        selective_ends_backward_kernel[(R * programs, blocks)](
             grad_y, x, delta, A, B, C, lengths, rest, drive, sums, dx, ddelta, dA_parts, channel_sums,
             L, padded, D, rows, **constants,
         )  # fmt: skip

@@ -49,7 +49,9 @@ def softplus(z):
 
 
 @triton.jit(do_not_specialize=["rows"])
-def forward_kernel(r, weight, bias, y, rows, K: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr):
+def softplus_forward_kernel(
+    r, weight, bias, y, rows, K: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr
+):
     """Fill y (R, rows, D)."""
     replica = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * TR + tl.arange(0, TR)
@@ -62,7 +64,7 @@ def forward_kernel(r, weight, bias, y, rows, K: tl.constexpr, D: tl.constexpr, D
 
 
 @triton.jit(do_not_specialize=["rows"])
-def backward_kernel(
+def softplus_backward_kernel(
     grad, r, weight, bias, dr, partials, rows, K: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr
 ):
     """Fill the gradient of r, and the partial sums (tiles, R, K + 1, D) for weight, transposed, and bias."""
@@ -94,7 +96,7 @@ def forward(r: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor]:
     constants = kernel_constants(K, D, r.dtype)
     y = r.new_empty(R, rows, D)
     if y.numel():
-        forward_kernel[(triton.cdiv(rows, constants["TR"]), R)](r, weight, bias, y, rows, **constants)
+        softplus_forward_kernel[(triton.cdiv(rows, constants["TR"]), R)](r, weight, bias, y, rows, **constants)
     return (y,)
 
 
@@ -106,7 +108,7 @@ def backward(grad: Tensor, r: Tensor, weight: Tensor, bias: Tensor) -> tuple[Ten
     constants = kernel_constants(K, D, r.dtype)
     tiles = triton.cdiv(rows, constants["TR"])
     dr, partials = torch.empty_like(r), r.new_empty(tiles, R, (K + 1) * D)
-    backward_kernel[(tiles, R)](grad, r, weight, bias, dr, partials, rows, **constants)
+    softplus_backward_kernel[(tiles, R)](grad, r, weight, bias, dr, partials, rows, **constants)
     dweight, dbias = sum_parts(partials, r.dtype, K * D)
     assert dbias is not None
     return dr, dweight.view(R, K, D).mT, dbias

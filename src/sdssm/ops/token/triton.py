@@ -32,7 +32,7 @@ WIDE_TILES, MAX_WIDE_SPLITS = 17, 2
 
 
 @triton.jit(do_not_specialize=["positions", "L", "splits"])
-def weight_gradient_kernel(
+def token_weight_gradient_kernel(
     tokens, order, bounds, lengths, adjoints, states, x0, parts,
     positions, L, V, splits,
     N: tl.constexpr, TILE: tl.constexpr, POSITIONS: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
@@ -123,7 +123,7 @@ def weight_gradient(
     splits = max(PROGRAMS // (R * V * tiles), min(share // POSITIONS_EACH, most), 1)
     splits = min(splits, triton.cdiv(share, POSITIONS_AT_ONCE))
     parts = adjoints.new_empty(splits, R * V, N * N if b is None else N * N + N)
-    weight_gradient_kernel[(R * V, splits, tiles)](
+    token_weight_gradient_kernel[(R * V, splits, tiles)](
         tokens, order, bounds, lengths, adjoints, states, x0, parts, positions, L, V, splits,
         N=N, TILE=tile, POSITIONS=POSITIONS_AT_ONCE, BIAS=b is not None,
         ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=4, num_stages=1,
