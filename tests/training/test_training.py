@@ -19,7 +19,9 @@ import torch
 import sdssm
 import sdssm.runs
 from sdssm.errors import AutomatonError, DeviceError, ModelError, RunError, SettingsError, TaskError, UnknownNameError
+from sdssm.evaluation import Evaluation
 from sdssm.formatting import format_percent
+from sdssm.models import TokenModel
 from sdssm.models.names import tensors_for_file
 from sdssm.runs import RunFolder
 from sdssm.training import Runs, TrainingStopped
@@ -304,9 +306,27 @@ def test_evaluations_during_training_are_recorded_and_change_nothing(tmp_path: P
         assert is_same_run(run.path, tmp_path / "interrupted" / run.path.name)
 
 
+def test_replicas_of_the_same_task_are_evaluated_in_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strings are drawn once for all of them, and the results are those of each replica alone."""
+    calls = list[int]()
+    module = sys.modules["sdssm.training.scheduled_evaluations"]
+
+    def count(models: list[TokenModel], **options: Any) -> Evaluation:
+        calls.append(len(models))
+        return sdssm.evaluate(models, **options)
+
+    monkeypatch.setattr(module, "evaluate", count)
+    settings = {"train_length": 5, "evaluate_every": 60, "validate_length": 5, "validate_every": 60}
+    runs = train(tmp_path, settings=settings, seeds=3)
+    assert calls == [3, 3]
+    for run in runs:
+        alone = sdssm.evaluate(sdssm.load(run.path), task="parity", max_length=5, seed=2, measures=()).runs[0]
+        assert [event["validation"] for event in run.events() if "validation" in event] == [alone.mean]
+
+
 def test_latest_of_equal_validation_scores_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     equal = SimpleNamespace(runs=[SimpleNamespace(headline=100.0)])
-    monkeypatch.setattr(sys.modules["sdssm.training.group"], "evaluate", lambda *_, **__: equal)
+    monkeypatch.setattr(sys.modules["sdssm.training.scheduled_evaluations"], "evaluate", lambda *_, **__: equal)
     (run,) = train(tmp_path, settings={"validate_length": 7, "validate_every": 10}, seeds=1)
     last = run.load_checkpoint(run.step).tensors
     for name, value in tensors_for_file(sdssm.load(run.path)).items():

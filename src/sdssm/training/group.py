@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Literal
@@ -16,20 +15,18 @@ from torch import Tensor
 
 from sdssm.devices import device_name
 from sdssm.errors import RunError
-from sdssm.evaluation import evaluate
-from sdssm.models import TokenModel
 from sdssm.models.names import tensors_for_file
 from sdssm.runs import RunFolder
 from sdssm.runs.checkpoint import name_model_tensors, select_model_tensors
 from sdssm.runs.folder import EndStatus
 from sdssm.tasks import Task
 from sdssm.training import schedules
-from sdssm.training.best_weights import BestWeights
 from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.engine import STEPS_PER_BLOCK, TrainingEngine, WindowMeans
 from sdssm.training.execution import ExecutionPlan
 from sdssm.training.memory import empty_device_cache
 from sdssm.training.moving_means import MovingMeans
+from sdssm.training.scheduled_evaluations import ScheduledEvaluations
 from sdssm.training.snapshot import Snapshot
 from sdssm.training.tensorboard import TensorBoard
 
@@ -38,8 +35,6 @@ CHECKPOINT_SECONDS = 60.0
 #: Steps of one group that are queued on a GPU before the next group's turn. The GPU accepts only a limited number of
 #: launches at a time; if all of them came from one group, the others would wait.
 STEPS_PER_TURN = 50
-#: The seed of the validation strings, different from that of the test strings.
-VALIDATION_SEED = 2
 
 GroupState = Literal["waiting", "training", "stopped", "ended"]
 
@@ -79,8 +74,7 @@ class ReplicaGroup:
         self._step = resume_step or 0  # while there is no engine
         self._log_every = schedules.log_every(self.train)
         self._windows: list[WindowMeans] = []  # closed but not yet written
-        self._best: BestWeights | None = None  # with a validation
-        self._evaluated_step = self._step  # an evaluation at the step of a checkpoint is in the log already
+        self._evaluations: ScheduledEvaluations | None = None
         self._board: TensorBoard | None = None
 
     @property
@@ -88,6 +82,12 @@ class ReplicaGroup:
         """The engine of a group in training."""
         assert self._engine is not None
         return self._engine
+
+    @property
+    def evaluations(self) -> ScheduledEvaluations:
+        """The evaluations of a group in training."""
+        assert self._evaluations is not None
+        return self._evaluations
 
     @property
     def step(self) -> int:
@@ -128,8 +128,8 @@ class ReplicaGroup:
         try:
             self._engine = TrainingEngine(self.tasks, [folder.config for folder in self.folders], device)
             self._device_name = device_name(device)
-            if self.train.validate_length is not None:
-                self._best = BestWeights(self._engine.replicas)
+            members = list(zip(self.folders, self.tasks, strict=True))
+            self._evaluations = ScheduledEvaluations(self._engine, members, self._step)
             self._seconds_before = [0.0] * len(self.folders)
             self._start_time = self._save_time = monotonic()
             if self.resume_step is None:
@@ -138,7 +138,7 @@ class ReplicaGroup:
                 self._restore(self.resume_step)
             self._log_execution()
         except BaseException:
-            self._engine = self._best = None
+            self._engine = self._evaluations = None
             raise
         self.state = "training"
         if device.type == "cuda":  # the group's own stream must not run ahead of this work on the default stream
@@ -169,7 +169,7 @@ class ReplicaGroup:
             self._step = self.end_step if has_ended else self.engine.step
             self.state = "ended" if has_ended else "stopped"
             device = self.engine.device
-            self._engine = self._best = None
+            self._engine = self._evaluations = None
             self._windows = []
             empty_device_cache(device)
         elif self.state != "ended":
@@ -199,7 +199,7 @@ class ReplicaGroup:
         for replica in saved:
             with errors:
                 if self.is_consistent:
-                    self.folders[replica].write_model(self._best_model(replica).to_safetensors())
+                    self.folders[replica].write_model(self.evaluations.best_model(replica).to_safetensors())
                 self.folders[replica].finish(status)
         if self._board is not None:
             self._board.close()
@@ -218,10 +218,9 @@ class ReplicaGroup:
         if windows < 1:  # whole blocks, so that the steps are divided into CUDA graphs as in a whole window
             block = STEPS_PER_BLOCK["cuda"]
             end = min(end, engine.step + max(1, int(windows * self._log_every) // block) * block)
-        validate_every = self.train.validate_every if self._best is not None else None
-        for every in (self.train.checkpoint_every, self.train.evaluate_every, validate_every):
-            if every is not None:
-                end = min(end, (engine.step // every + 1) * every)
+        end = self.evaluations.next_step(engine.step, end)
+        if (every := self.train.checkpoint_every) is not None:
+            end = min(end, (engine.step // every + 1) * every)
         while engine.step < end and not stop():
             turn_end = min(end, (engine.step // self._log_every + 1) * self._log_every)
             if engine.device.type == "cuda":
@@ -250,9 +249,7 @@ class ReplicaGroup:
             with errors:
                 self._log_windows(message)
             with errors:
-                self._validate_if_due()
-            with errors:
-                self._evaluate_if_due()
+                self.evaluations.run_due(self.alive)
             with errors:
                 self._save_if_due()
 
@@ -299,52 +296,6 @@ class ReplicaGroup:
             + (f" and keeps its checkpoint of step {checkpoints[0]:,}" if checkpoints else "")
         )
 
-    def _validate_if_due(self) -> None:
-        """Measure the validation accuracy at the steps that the settings say, and keep the best weights."""
-        step = self.engine.step
-        if self._best is None or (step % self.train.validate_every and step != self.train.steps):
-            return
-        errors = DeferredErrors()
-        for replica, folder in enumerate(self.folders):
-            if self.alive[replica]:
-                # If uniform strings do not cover the machine, a constant answer may be nearly always right on them.
-                is_uniform = folder.config.train.sampling == "uniform"
-                with errors:
-                    evaluation = evaluate(
-                        self.engine.model(replica),
-                        task=self.tasks[replica],
-                        max_length=self.train.validate_length,
-                        seed=VALIDATION_SEED,
-                        measures=() if is_uniform else ("balanced",),
-                    )
-                    score = evaluation.runs[0].headline
-                    folder.log({"step": step, "validation": score})
-                    if score is not None:
-                        self._best.update(replica, score)
-        errors.raise_first()
-
-    def _evaluate_if_due(self) -> None:
-        """Record the accuracy up to the test length at the steps that the settings say; the training ignores it."""
-        step, every = self.engine.step, self.train.evaluate_every
-        if every is None or step == self._evaluated_step or (step % every and step != self.train.steps):
-            return
-        self._evaluated_step = step
-        errors = DeferredErrors()
-        for replica, folder in enumerate(self.folders):
-            if self.alive[replica]:
-                with errors:
-                    task = replace(self.tasks[replica], train_length=folder.config.train_length)
-                    result = evaluate(self.engine.model(replica), task=task, measures=()).runs[0]
-                    means = {"all": result.mean, "within": result.mean_within, "beyond": result.mean_beyond}
-                    folder.log({"step": step, **means})
-        errors.raise_first()
-
-    def _best_model(self, replica: int) -> TokenModel:
-        """Return a replica with its best parameters so far, or its current ones without a validation."""
-        if self._best is None:
-            return self.engine.model(replica)
-        return self.engine.model(replica, self._best.rows[replica], self._best.buffers[replica])
-
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def _save_if_due(self) -> None:
@@ -372,8 +323,7 @@ class ReplicaGroup:
         engine, folder = self.engine, self.folders[replica]
         tensors = name_model_tensors(tensors_for_file(engine.model(replica)))
         tensors |= engine.replicas.optimizer_state(replica) | engine.window_state(replica)
-        if self._best is not None:
-            tensors |= self._best.tensors(replica)
+        tensors |= self.evaluations.tensors(replica)
         is_known = not math.isnan(accuracy)
         folder.save_checkpoint(
             engine.step,
@@ -419,8 +369,7 @@ class ReplicaGroup:
     def _load_replica(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
         self.engine.replicas.restore(replica, select_model_tensors(tensors), tensors)
         self.engine.load_window_state(replica, tensors)
-        if self._best is not None:
-            self._best.restore(replica, tensors)
+        self.evaluations.restore(replica, tensors)
 
     def _seconds(self, replica: int) -> float:
         """Return the training time of a replica, in this process and before."""
