@@ -139,6 +139,20 @@ class SideBySideReplicas(Replicas):
             for name in _constants(models[0])
         }
         self._ones = torch.ones(len(models), dtype=self.flat.dtype, device=device)
+        is_bound = len(models) == 1 and device.type == "cpu" and isinstance(models[0], Classifier)
+        self._bound = self._bind() if is_bound and all(slot.dtype == self.flat.dtype for slot in self.slots) else None
+
+    def _bind(self) -> _Loss:
+        """Return the loss of the only replica, whose parameters and buffers share the memory of its row.
+
+        `functional_call` would put every tensor into the module and take it out again, in each step.
+        """
+        bound = copy.deepcopy(self.template)
+        for (_, parameter), part in zip(zip_slots(self.slots, bound.model), self.split(self.flat), strict=True):
+            parameter.data = part.squeeze(0)
+        for name, tensor in _tensors_held(bound.model).items():
+            tensor.data = self.constants[f"model.{name}"].squeeze(0)
+        return bound
 
     def _parameters(self) -> list[Tensor]:
         """Return the parameters of all replicas, (R, *shape) each, that the losses are computed from."""
@@ -157,6 +171,8 @@ class SideBySideReplicas(Replicas):
     def gradient_parts(
         self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None = None
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        if self._bound is not None:
+            return self._bound_gradient_parts(self._bound, inputs, ramped)
         constants = {**self.constants, **{f"model.{name}": value for name, value in ramped.items()}}
         parameters = dict(zip(self.names, self.leaves, strict=True))
         if len(self) == 1:
@@ -175,6 +191,21 @@ class SideBySideReplicas(Replicas):
             torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(self.leaves, grads, strict=True)
         ]
         return loss.detach(), correct, parts
+
+    def _bound_gradient_parts(
+        self, bound: _Loss, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Return what `gradient_parts` does, for a replica that is bound to its row."""
+        for name, value in ramped.items():
+            self.constants[f"model.{name}"].copy_(value)
+        loss, correct = bound({name: value.squeeze(0) for name, value in inputs.items()}, self.exact_gradient)
+        parameters = [parameter for parameter in bound.parameters() if parameter.requires_grad]
+        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+        parts = [
+            (torch.zeros_like(parameter) if grad is None else grad).unsqueeze(0)
+            for parameter, grad in zip(parameters, grads, strict=True)
+        ]
+        return loss.detach().unsqueeze(0), correct.unsqueeze(0), parts
 
     def _loss(self, tensors: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return loss and number of correct predictions of one replica with these parameters and buffers."""
@@ -216,6 +247,11 @@ class SideBySideReplicas(Replicas):
 
 
 def _constants(model: TokenModel) -> dict[str, Tensor]:
-    """Return the buffers of a model, and its parameters that are not trained."""
-    frozen = {name: parameter.detach() for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    """Return the buffers of a model and the values of its parameters that are not trained."""
+    return {name: tensor.detach() for name, tensor in _tensors_held(model).items()}
+
+
+def _tensors_held(model: TokenModel) -> dict[str, Tensor]:
+    """Return the tensors of a model that are not trained: buffers, and parameters without gradients."""
+    frozen = {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
     return {**frozen, **dict(model.named_buffers())}
