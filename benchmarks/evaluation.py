@@ -1,9 +1,9 @@
-"""Time the evaluation of all runs of `default` and `beyond`: `python -m benchmarks.evaluation [--device cuda] [--seeds N]`.
+"""Time the evaluation of all runs of `default` and `beyond`: `python -m benchmarks.evaluation [--device cuda]`.
 
 224 models of 29 automata are trained for a few steps only, because a model takes the same time whether it has learned
 or not. Then every one is evaluated as `sdssm reproduce` does: at all lengths up to 500 or 600, and at 5,000 and
 50,000, on uniform, balanced and covering strings. Runs of a task are evaluated side by side, tasks one after the other.
-The table shows the seconds of each task, and how many of them the host took for the tables from which strings are drawn.
+The table has the seconds of each task, and how many of them the host took for the tables from which strings are drawn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Show where the time of a training step goes on a GPU: `python -m benchmarks.step_profile [CASE ...]`.
+"""Show where the time of a training step goes on a GPU: `python -m benchmarks.step_profile [CASE ...] [--length L]`.
 
 A case is `MODEL[/PRESET]@TASK*REPLICAS`, such as `sd-ssm/paper@a5*64`. For each case the script prints the time of a
-step, how many kernels it launches, how much of the time a kernel runs, and the kernels that take the most.
+step, how many kernels it launches, how much of the time a kernel runs, and the kernels that take the most. With
+`--length 40` all strings have 40 symbols, as in `benchmarks.models`; otherwise their lengths are those of the preset.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ CASES = (
 CASE = re.compile(r"(?P<model>[\w-]+)(/(?P<preset>[\w-]+))?@(?P<task>[^*]+)\*(?P<replicas>\d+)")
 #: Steps that are timed, and steps that are profiled.
 TIMED, PROFILED = 300, 50
+#: The batch size where the length is given.
+BATCH = 128
 
 
-def new_engine(case: str) -> TrainingEngine:
-    """Return the engine of a case, on the GPU."""
+def new_engine(case: str, length: int | None) -> TrainingEngine:
+    """Return the engine of a case on the GPU, for strings of one length if it is given."""
     match = CASE.fullmatch(case)
     if match is None:
         raise SystemExit(f"a case is MODEL[/PRESET]@TASK*REPLICAS, got {case!r}; for example {CASES[0]}")
     model, task = match["model"], sdssm.task(match["task"])
     preset = match["preset"] or default_preset(model)
-    resolved = resolve_settings(model, preset, task.name, {})
+    settings = {"batch": BATCH, "train_length": length, "curriculum": "fixed"} if length else {}
+    resolved = resolve_settings(model, preset, task.name, settings)
     runs = [create_config(task, seed, resolved, preset) for seed in range(int(match["replicas"]))]
     return TrainingEngine(task, runs, torch.device("cuda"))
 
@@ -68,9 +72,9 @@ def kernel_times(engine: TrainingEngine) -> dict[str, tuple[float, int]]:
     return {name: value for name, value in totals.items() if value[0] > 0}
 
 
-def show(case: str, most: int) -> None:
+def show(case: str, length: int | None, most: int) -> None:
     """Print the profile of one case."""
-    engine = new_engine(case)
+    engine = new_engine(case, length)
     step = step_time(engine)
     totals = kernel_times(engine)
     busy, launches = (sum(values) / PROFILED for values in zip(*totals.values(), strict=True))
@@ -84,10 +88,11 @@ def show(case: str, most: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=CASES, metavar="CASE")
+    parser.add_argument("--length", type=int, metavar="L", help="the length of all strings")
     parser.add_argument("--most", type=int, default=16, help="how many kernels to show")
     arguments = parser.parse_args()
     for case in arguments.cases:
-        show(case, arguments.most)
+        show(case, arguments.length, arguments.most)
         torch.cuda.empty_cache()
 
 

@@ -42,10 +42,13 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     limits, is_complete = Limits(options.seconds, options.gib), True
     if not options.draw:
+        torch.backends.cuda.matmul.allow_tf32 = False
+        # torch counts the memory of a GPU exactly; on a CPU the peaks of several points would mix in one process.
+        measure = measure_in_process if options.device == "cpu" else measure_here
         is_complete = measure_all(
             options.folder / f"{options.device}.json",
             describe(options.device, limits),
-            lambda point: measure_in_process(point, options.device, limits),
+            lambda point: measure(point, options.device, limits),
             methods=options.methods,
             again=options.again,
             stop_after=options.stop_after,
