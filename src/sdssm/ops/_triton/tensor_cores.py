@@ -7,8 +7,8 @@ into the number that these are and the rest, and three products of such parts, a
 (an error of about 2^-21). `tl.dot` does the same if it is asked for "tf32x3"; here a factor that is used twice is split
 once, and infinite entries become NaN, which saves a quarter of the instructions.
 
-Hopper reads such factors from shared memory only if the entries that are summed over are adjacent there. If they are not,
-32-bit entries are transposed one by one. Factors of 16 bits can be read either way, so a product of transposed factors
+Hopper reads such factors from shared memory only if the entries that are summed over are adjacent there. If they are
+not, 32-bit entries are transposed one by one. Factors of 16 bits can be read either way, so a product of transposed factors
 splits each into three bfloat16, which are exact together, and adds six products, in the same time.
 """
 

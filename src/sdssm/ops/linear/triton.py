@@ -182,7 +182,7 @@ def map_rows(
     before = torch.empty_like(out) if keep else None
     if out.numel():
         inputs, columns = tile_side(K, INPUTS), tile_side(N, RESULTS)
-        if transpose and K > inputs:  # such weights are loaded for each tile, and are faster to load in this order
+        if transpose and inputs < K:  # such weights are loaded for each tile, and are faster to load in this order
             weight, transpose = weight.transpose(1, 2).contiguous(), False
         tiles, groups = triton.cdiv(M, ROWS), triton.cdiv(N, columns)
         programs = min(tiles, max(1, triton.cdiv(PROGRAMS, groups * R)))
