@@ -244,7 +244,7 @@ def walk_kernel(
 
 @triton.jit(do_not_specialize=["purpose", "rows", "width"])
 def uniform_kernel(seeds, step, out, purpose, rows, width, FOURS: tl.constexpr, BLOCK: tl.constexpr):
-    """Fill out (R, rows, width), float32, from BLOCK counters of one replica, each of four adjacent numbers of a row."""
+    """Fill out (R, rows, width), float32, from BLOCK counters of a replica, each for four adjacent numbers of a row."""
     blocks = tl.cdiv(width, 4)
     replica = tl.program_id(1).to(tl.int64)
     group = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

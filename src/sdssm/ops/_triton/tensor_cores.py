@@ -8,8 +8,8 @@ into the number that these are and the rest, and three products of such parts, a
 once, and infinite entries become NaN, which saves a quarter of the instructions.
 
 Hopper reads such factors from shared memory only if the entries that are summed over are adjacent there. If they are
-not, 32-bit entries are transposed one by one. Factors of 16 bits can be read either way, so a product of transposed factors
-splits each into three bfloat16, which are exact together, and adds six products, in the same time.
+not, 32-bit entries are transposed one by one. Factors of 16 bits can be read either way, so a product of transposed
+factors splits each into three bfloat16, which are exact together, and adds six products, in the same time.
 """
 
 from __future__ import annotations
