@@ -16,7 +16,7 @@ WN the distances in memory of consecutive inputs and results in the weights, KIN
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -29,14 +29,28 @@ from sdssm.ops._triton.source import has_tensor_cores
 from sdssm.ops._triton.tensor_cores import multiply, multiply_add, multiply_add_transposed, split
 from sdssm.ops.padding import next_power_of_two
 
-#: Sides of a tile: rows, results, and the most inputs at once. Weights with more inputs are loaded for each tile.
-ROWS, RESULTS, INPUTS = 64, 64, 64
-#: Warps of a program, tiles on their way at once, and programs of a launch, which take several tiles of rows.
-WARPS, STAGES, PROGRAMS = 4, 2, 396
-#: For the gradient of the weights: rows that a program loads at once, the fewest rows of a piece, sides, warps.
-GRADIENT_ROWS, PIECE_ROWS, GRADIENT_RESULTS, GRADIENT_INPUTS, GRADIENT_WARPS = 32, 160, 64, 64, 4
-#: The most pieces times tiles of weights, for one replica. It must not depend on the number of replicas.
-PIECES = 32
+
+class Tile(NamedTuple):
+    """The part of a product that a program computes at once: its sides, and how."""
+
+    rows: int
+    results: int
+    inputs: int
+    warps: int
+    stages: int = 1  # tiles on their way at once
+
+
+#: The product if a tile has all inputs: a program then keeps its weights, and takes several tiles of rows.
+KEPT = Tile(64, 64, 64, 4, 2)
+#: The product for more inputs than that: weights are loaded again for each tile.
+LOADED = Tile(128, 64, 32, 8, 3)
+#: The gradient of the weights; its rows are summed over.
+GRADIENT = Tile(32, 64, 64, 4)
+#: Programs of a launch of the product: three for each multiprocessor of an H100 or H200.
+PROGRAMS = 396
+#: The fewest rows of a piece of the gradient of the weights, and for one replica the most pieces times tiles of weights.
+#: They must not depend on the number of replicas.
+PIECE_ROWS, PIECES = 160, 32
 #: The smallest side that `tl.dot` accepts.
 SMALLEST = 16
 
@@ -181,16 +195,16 @@ def map_rows(
     out = x.new_empty(R, M, N)
     before = torch.empty_like(out) if keep else None
     if out.numel():
-        inputs, columns = tile_side(K, INPUTS), tile_side(N, RESULTS)
-        if transpose and inputs < K:  # such weights are loaded for each tile, and are faster to load in this order
+        tile = KEPT if tile_side(K, KEPT.inputs) >= K else LOADED
+        if transpose and tile is LOADED:  # in this order they are faster to load
             weight, transpose = weight.transpose(1, 2).contiguous(), False
-        tiles, groups = triton.cdiv(M, ROWS), triton.cdiv(N, columns)
-        programs = min(tiles, max(1, triton.cdiv(PROGRAMS, groups * R)))
-        linear_product_kernel[(programs, groups, R)](
+        columns = tile_side(N, tile.results)
+        tiles, groups = triton.cdiv(M, tile.rows), triton.cdiv(N, columns)
+        linear_product_kernel[(min(tiles, max(1, PROGRAMS // (groups * R))), groups, R)](
             x, saved, weight, bias, before, out, M, tiles,
             K=K, N=N, WK=N if transpose else 1, WN=1 if transpose else K,
-            TM=ROWS, TN=columns, TK=inputs, STAGES=STAGES, SLOPE=slope, KIND=kind, **number_constants(x),
-            num_warps=WARPS,
+            TM=tile.rows, TN=columns, TK=tile_side(K, tile.inputs), STAGES=tile.stages, SLOPE=slope, KIND=kind,
+            **number_constants(x), num_warps=tile.warps,
         )  # fmt: skip
     return out, before
 
@@ -212,16 +226,16 @@ def backward(
     if not x.numel() or not grad.numel():
         return torch.zeros_like(x), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
     dx, _ = map_rows(grad, saved, weight, None, slope=kind, kind="none", keep=False, transpose=True)
-    TN, TK = tile_side(N, GRADIENT_RESULTS), tile_side(K, GRADIENT_INPUTS)
+    TN, TK = tile_side(N, GRADIENT.results), tile_side(K, GRADIENT.inputs)
     tiles = triton.cdiv(N, TN) * triton.cdiv(K, TK)
     pieces = max(1, min(PIECES // tiles, triton.cdiv(M, PIECE_ROWS)))
-    piece = triton.cdiv(triton.cdiv(M, pieces), GRADIENT_ROWS) * GRADIENT_ROWS
+    piece = triton.cdiv(triton.cdiv(M, pieces), GRADIENT.rows) * GRADIENT.rows
     pieces = triton.cdiv(M, piece)
     parts = x.new_empty(pieces, R, N * K + (0 if bias is None else N))
     linear_weight_gradient_kernel[(tiles, pieces, R)](
         grad, saved, x, parts, M, piece,
-        K=K, N=N, TM=GRADIENT_ROWS, TN=TN, TK=TK, BIAS=bias is not None, KIND=kind, **number_constants(x),
-        num_warps=GRADIENT_WARPS,
+        K=K, N=N, TM=GRADIENT.rows, TN=TN, TK=TK, BIAS=bias is not None, KIND=kind, **number_constants(x),
+        num_warps=GRADIENT.warps,
     )  # fmt: skip
     dweight, dbias = sum_parts(parts, x.dtype, None if bias is None else N * K)
     return dx, dweight.view(weight.shape), dbias
