@@ -48,9 +48,9 @@ LOADED = Tile(128, 64, 32, 8, 3)
 GRADIENT = Tile(32, 64, 64, 4)
 #: Programs of a launch of the product: three for each multiprocessor of an H100 or H200.
 PROGRAMS = 396
-#: The fewest rows of a piece of the gradient of the weights, and for one replica the most pieces times tiles of weights.
-#: They must not depend on the number of replicas.
-PIECE_ROWS, PIECES = 160, 32
+#: For the gradient of the weights: the fewest rows of a piece, and the most pieces times tiles of a replica. They must not
+#: depend on the number of replicas.
+PIECE_ROWS, PIECES = 128, 48
 #: The smallest side that `tl.dot` accepts.
 SMALLEST = 16
 
@@ -221,24 +221,29 @@ def backward(
     """Return the gradients of x, weight and bias; `rest` are the argument of gelu, if any, and the activation."""
     *before, kind = rest
     saved = before[0] if before else y
-    R, M, N = grad.shape
-    K = x.shape[2]
     if not x.numel() or not grad.numel():
         return torch.zeros_like(x), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
     dx, _ = map_rows(grad, saved, weight, None, slope=kind, kind="none", keep=False, transpose=True)
+    return dx, *weight_gradients(grad, saved, x, bias is not None, kind)
+
+
+def weight_gradients(grad: Tensor, saved: Tensor, x: Tensor, has_bias: bool, kind: str) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of weight (R, N, K) and bias (R, N) for grad (R, M, N) and x (R, M, K)."""
+    R, M, N = grad.shape
+    K = x.shape[2]
     TN, TK = tile_side(N, GRADIENT.results), tile_side(K, GRADIENT.inputs)
     tiles = triton.cdiv(N, TN) * triton.cdiv(K, TK)
     pieces = max(1, min(PIECES // tiles, triton.cdiv(M, PIECE_ROWS)))
     piece = triton.cdiv(triton.cdiv(M, pieces), GRADIENT.rows) * GRADIENT.rows
     pieces = triton.cdiv(M, piece)
-    parts = x.new_empty(pieces, R, N * K + (0 if bias is None else N))
+    parts = x.new_empty(pieces, R, N * K + N * has_bias)
     linear_weight_gradient_kernel[(tiles, pieces, R)](
         grad, saved, x, parts, M, piece,
-        K=K, N=N, TM=GRADIENT.rows, TN=TN, TK=TK, BIAS=bias is not None, KIND=kind, **number_constants(x),
+        K=K, N=N, TM=GRADIENT.rows, TN=TN, TK=TK, BIAS=has_bias, KIND=kind, **number_constants(x),
         num_warps=GRADIENT.warps,
     )  # fmt: skip
-    dweight, dbias = sum_parts(parts, x.dtype, None if bias is None else N * K)
-    return dx, dweight.view(weight.shape), dbias
+    dweight, dbias = sum_parts(parts, x.dtype, N * K if has_bias else None)
+    return dweight.view(R, N, K), dbias
 
 
 def tile_side(size: int, most: int) -> int:
