@@ -19,6 +19,8 @@ import triton.language as tl
 
 #: A mask of the bits that tensor cores read.
 HIGH_BITS = tl.constexpr(-(1 << 13))
+#: Half of the last of them.
+HALF_BIT = tl.constexpr(1 << 12)
 #: A mask of the bits of a float32 that are a bfloat16.
 HIGH_HALF = tl.constexpr(-(1 << 16))
 
@@ -28,6 +30,19 @@ def split(x, NVIDIA: tl.constexpr):
     """Return the number that tensor cores read from each entry, and the rest; without NVIDIA all and nothing."""
     if NVIDIA:
         high = (x.to(tl.int32, bitcast=True) & HIGH_BITS).to(tl.float32, bitcast=True)
+        return high, x - high
+    else:
+        return x, x
+
+
+@triton.jit
+def split_nearest(x, NVIDIA: tl.constexpr):
+    """Return the same as `split` with the first number rounded to nearest, for one more instruction.
+
+    If one factor of a product is split like this, the error of the product is halved.
+    """
+    if NVIDIA:
+        high = ((x.to(tl.int32, bitcast=True) + HALF_BIT) & HIGH_BITS).to(tl.float32, bitcast=True)
         return high, x - high
     else:
         return x, x

@@ -2,9 +2,10 @@
 
 """Linear maps on NVIDIA GPUs: one kernel forward; one for the gradient of x, one and a sum for that of the parameters.
 
-The products run on tensor cores. A float32 number is the sum of two numbers with 11 significant bits, and three of the
-four products of such sums are added in float32 (`tf32x3`), so that the error is that of plain float32.
-(`tests/ops/test_linear.py` compares both with float64.) float64 numbers are multiplied as they are.
+The products run on tensor cores, as three products of TF32 parts, so that the error is that of plain float32 (see
+`_triton/tensor_cores.py`; `tests/ops/test_linear.py` compares both with float64). float64 numbers are multiplied as
+they are. If a tile has all inputs, a program splits its weights once and keeps them in shared memory, while it runs over
+tiles of rows.
 
 Bias and activation are applied to the sums in registers, and the derivative of the activation to gradients when they
 are loaded. The gradients of weight and bias are sums over all rows: each piece of the rows stores a partial sum, and
@@ -26,7 +27,7 @@ from torch import Tensor
 from sdssm.ops._triton.activations import activation, activation_slope
 from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops._triton.source import has_tensor_cores
-from sdssm.ops._triton.tensor_cores import multiply, multiply_add, multiply_add_transposed, split
+from sdssm.ops._triton.tensor_cores import multiply, multiply_add, multiply_add_transposed, split, split_nearest
 from sdssm.ops.padding import next_power_of_two
 
 
@@ -48,8 +49,8 @@ LOADED = Tile(128, 64, 32, 8, 3)
 GRADIENT = Tile(32, 64, 64, 4)
 #: Programs of a launch of the product: three for each multiprocessor of an H100 or H200.
 PROGRAMS = 396
-#: For the gradient of the weights: the fewest rows of a piece, and the most pieces times tiles of a replica. They must not
-#: depend on the number of replicas.
+#: For the gradient of the weights: the fewest rows of a piece, and the most pieces times tiles of a replica.
+#: They must not depend on the number of replicas.
 PIECE_ROWS, PIECES = 128, 48
 #: The smallest side that `tl.dot` accepts.
 SMALLEST = 16
@@ -105,7 +106,7 @@ def linear_product_kernel(
     weight += replica * N * K
     n_mask = (n < N)[None, :]
     if TK >= K:
-        right, right_rest = split(load_weights(weight, k, n, K, N, WK, WN, TK, TN), NVIDIA)
+        right, right_rest = split_nearest(load_weights(weight, k, n, K, N, WK, WN, TK, TN), NVIDIA)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
         first_row = replica * M + tile * TM
         left_over = M - tile * TM
@@ -122,7 +123,7 @@ def linear_product_kernel(
             acc = tl.zeros((TM, TN), ACC)
             for first in tl.range(0, K, TK, num_stages=STAGES):
                 left, left_rest = split(load_inputs(inputs, slopes, rows, first + k, K, K % TK != 0, SLOPE), NVIDIA)
-                chunk, chunk_rest = split(load_weights(weight, first + k, n, K, N, WK, WN, TK, TN), NVIDIA)
+                chunk, chunk_rest = split_nearest(load_weights(weight, first + k, n, K, N, WK, WN, TK, TN), NVIDIA)
                 acc = multiply_add(acc, left, left_rest, chunk, chunk_rest, NVIDIA, ACC)
         if bias is not None:
             acc += tl.load(bias + replica * N + n, mask=n < N, other=0.0)[None, :]
