@@ -4,8 +4,8 @@
 
 The products run on tensor cores, as three products of TF32 parts, so that the error is that of plain float32 (see
 `_triton/tensor_cores.py`; `tests/ops/test_linear.py` compares both with float64). float64 numbers are multiplied as
-they are. If a tile has all inputs, a program splits its weights once and keeps them in shared memory, while it runs over
-tiles of rows.
+they are. If a tile has all inputs, a program splits its weights once and keeps them in shared memory, while it runs
+over tiles of rows.
 
 Bias and activation are applied to the sums in registers, and the derivative of the activation to gradients when they
 are loaded. The gradients of weight and bias are sums over all rows: each piece of the rows stores a partial sum, and
