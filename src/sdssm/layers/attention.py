@@ -154,8 +154,9 @@ class Attention(Mixer):
             raise ModelError(f"{self.name} has no state to continue from; pass whole sequences")
         (qkv,) = parts
         self.check_length(qkv.shape[1])
-        is_drawn = noise is not None and not noise.is_floating_point()
-        positions = noise if is_drawn else self.draw_positions(qkv.shape[1], lengths, noise, qkv.device)
+        positions = noise
+        if positions is None or positions.is_floating_point():
+            positions = self.draw_positions(qkv.shape[1], lengths, noise, qkv.device)
         causal = self.settings.causal_mask and not end  # the last input sees all others
         outputs = rotary_attention(qkv, positions, lengths, count=self.settings.positions, causal=causal, end=end)
         return linear_map(outputs.flatten(2), self.projection)
