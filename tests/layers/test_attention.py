@@ -133,6 +133,17 @@ def test_positions_are_sorted_draws_without_replacement() -> None:
     assert all_positions.tolist() == [positions_of(noise, 12)] and len(set(all_positions[0].tolist())) == 12
 
 
+@pytest.mark.parametrize("lengths", [None, torch.tensor([12, 1, 7, 0])], ids=["one length", "lengths"])
+def test_positions_of_all_layers_are_those_of_each(lengths: Tensor | None) -> None:
+    layer, u = make_layer(), random_tensor(4, 12, WIDTH)
+    noise = make_noise(layer, 3)
+    prepared = layer.prepare_noise(noise, 12, lengths)
+    for own, positions in zip(noise, prepared, strict=True):
+        assert torch.equal(positions, layer.draw_positions(12, lengths, own, own.device))
+        outputs = [layer.mix(layer.parts(u), lengths=lengths, noise=given)[0] for given in (own, positions)]
+        assert torch.equal(*outputs)
+
+
 def test_positions_without_noise_depend_only_on_the_length() -> None:
     layer, device = make_layer(positions=2_048), torch.device("cpu")
     five, many = (

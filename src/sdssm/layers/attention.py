@@ -98,6 +98,11 @@ class Attention(Mixer):
         """Return the shape of the noise: a number for each position; those with the smallest are used."""
         return (self.settings.positions,)
 
+    def prepare_noise(self, noise: Tensor, length: int, lengths: Tensor | None) -> Tensor:
+        """Return the positions of all layers, (layers, 1 or B, L): sorting them together takes as long as one layer."""
+        self.check_length(length)
+        return self.draw_positions(length, lengths, noise, noise.device)
+
     def parts(self, u: Tensor) -> tuple[Tensor]:
         """Return query, key and value of each head: u (..., D) -> (..., 3, H, S)."""
         heads = self.settings.heads
@@ -113,7 +118,10 @@ class Attention(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, None]:
-        """Attend: queries, keys, values (B, L, 3, H, S), noise (positions,) -> outputs (B, L, D), None."""
+        """Attend: queries, keys, values (B, L, 3, H, S), noise (positions,) -> outputs (B, L, D), None.
+
+        The noise may also be a layer's positions from `prepare_noise`.
+        """
         return self._attend(parts, state, lengths, noise, end=False), None
 
     def mix_end(
@@ -146,24 +154,28 @@ class Attention(Mixer):
             raise ModelError(f"{self.name} has no state to continue from; pass whole sequences")
         (qkv,) = parts
         self.check_length(qkv.shape[1])
-        positions = self.draw_positions(qkv.shape[1], lengths, noise, qkv.device)
+        positions = noise
+        if positions is None or positions.is_floating_point():
+            positions = self.draw_positions(qkv.shape[1], lengths, noise, qkv.device)
         causal = self.settings.causal_mask and not end  # the last input sees all others
         outputs = rotary_attention(qkv, positions, lengths, count=self.settings.positions, causal=causal, end=end)
         return linear_map(outputs.flatten(2), self.projection)
 
     def draw_positions(self, length: int, lengths: Tensor | None, noise: Tensor | None, device: torch.device) -> Tensor:
-        """Return the sorted positions of the inputs, (1, L) or (B, L).
+        """Return the sorted positions of the inputs, (1, L) or (B, L); for the noise of layers (layers, 1 or B, L).
 
         Past the end of a row they are `settings.positions`, which is not a position.
         """
-        count = self.settings.positions
+        count, is_random = self.settings.positions, noise is not None
         if noise is None:
             ends = torch.full((1,), length, device=device) if lengths is None else lengths
             noise = self._fixed_noise(ends, torch.arange(count, device=device))
         order = noise.argsort(dim=-1, stable=True)[..., :length]
+        if is_random:
+            order = order[..., None, :]
         if lengths is not None:
             order = order.masked_fill(integers(order, 0, length) >= lengths[:, None], count)
-        return order.sort(dim=-1).values.reshape(-1, length)
+        return order.sort(dim=-1).values
 
     def _fixed_noise(self, ends: Tensor, positions: Tensor) -> Tensor:
         """Return pseudorandom integers (B, P) that depend on the row lengths, the same on every device.

@@ -138,6 +138,14 @@ class Mixer(nn.Module, ABC):
         """Return the shape of the noise that `mix` needs for this sequence length; None if it needs none."""
         return None
 
+    def prepare_noise(self, noise: Tensor, length: int, lengths: Tensor | None) -> Tensor:
+        """Return what `mix` accepts in place of its noise, for all layers of a model at once.
+
+        `noise` is (layers, *noise_shape), and so is the first dimension of the result; `lengths` (B,) are those of the
+        rows. By default it is the noise itself.
+        """
+        return noise
+
     # -- strings of symbols --------------------------------------------------------------------------------------------
 
     def symbol_parts(self, table: Tensor | None) -> Any:

@@ -199,13 +199,14 @@ class Stack(nn.Module):
         With `ends` only the features at the end of each string are returned, (B, 1, F), and no states.
         """
         noise, after = noise or {}, []
-        h = tokens
+        h, mixer_noise = tokens, noise.get("mixers")
+        if mixer_noise is not None:
+            mixer_noise = self.mixers[0].prepare_noise(mixer_noise, tokens.shape[1], lengths)
         for i, block in enumerate(self.blocks):
             mixer = block.mixer
             only_ends = ends and block.is_last  # after the last mixer only the last position is needed
             mixer.check_length(tokens.shape[1])
-            mixer_noise = noise["mixers"][i] if "mixers" in noise else None
-            options: dict[str, Any] = {"lengths": lengths, "noise": mixer_noise}
+            options: dict[str, Any] = {"lengths": lengths, "noise": None if mixer_noise is None else mixer_noise[i]}
             before, x = layer_state(state, i), None
             if i == 0:
                 symbols = self.symbol_parts()

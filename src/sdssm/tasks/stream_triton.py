@@ -17,6 +17,8 @@ from sdssm.tasks.stream_tables import StreamTables
 
 #: Strings or counters of one program: one per thread of a single warp, so that a few strings use many cores.
 BLOCK = 32
+#: Counters of a program that fills a tensor with numbers, and its warps.
+COUNTERS, COUNTER_WARPS = 512, 4
 
 
 @triton.jit
@@ -241,22 +243,25 @@ def walk_kernel(
 
 
 @triton.jit(do_not_specialize=["purpose", "rows", "width"])
-def uniform_kernel(seeds, step, out, purpose, rows, width, BLOCK: tl.constexpr):
-    """Fill out (R, rows, width), float32; each thread computes four adjacent numbers of one row."""
+def uniform_kernel(seeds, step, out, purpose, rows, width, FOURS: tl.constexpr, BLOCK: tl.constexpr):
+    """Fill out (R, rows, width), float32, from BLOCK counters of a replica, each for four adjacent numbers of a row."""
     blocks = tl.cdiv(width, 4)
-    programs = tl.cdiv(rows * blocks, BLOCK)
-    replica = (tl.program_id(0) // programs).to(tl.int64)
-    group = (tl.program_id(0) % programs) * BLOCK + tl.arange(0, BLOCK)
+    replica = tl.program_id(1).to(tl.int64)
+    group = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     row = group // blocks
+    block = group - row * blocks
     zero = tl.zeros((BLOCK,), tl.uint32)
     steps = zero + (tl.load(step) & 0xFFFFFFFF).to(tl.uint32)
     seed = tl.load(seeds + replica)
-    four = philox4x32((group % blocks).to(tl.uint32), row.to(tl.uint32), steps, zero + purpose, seed)
+    four = philox4x32(block.to(tl.uint32), row.to(tl.uint32), steps, zero + purpose, seed)
     words = interleave(four[0], four[1], four[2], four[3])
-    column = (group % blocks)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    column = block[:, None] * 4 + tl.arange(0, 4)[None, :]
     index = (replica * rows + row)[:, None] * width + column
     number = (words >> 8).to(tl.float32) * (1.0 / 16777216.0)
-    tl.store(out + index, number, mask=(row < rows)[:, None] & (column < width))
+    if FOURS:  # the width is a multiple of four: a thread stores its four numbers at once
+        tl.store(out + tl.multiple_of(index, [1, 4]), number, mask=(row < rows)[:, None])
+    else:
+        tl.store(out + index, number, mask=(row < rows)[:, None] & (column < width))
 
 
 def fill_strings(
@@ -301,5 +306,7 @@ def fill_uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None
     R, rows, width = out.shape
     if out.numel() == 0:
         return
-    programs = triton.cdiv(rows * triton.cdiv(width, 4), BLOCK)
-    uniform_kernel[(R * programs,)](seeds, step, out, purpose, rows, width, BLOCK=BLOCK, num_warps=1)
+    programs = triton.cdiv(rows * triton.cdiv(width, 4), COUNTERS)
+    uniform_kernel[(programs, R)](
+        seeds, step, out, purpose, rows, width, FOURS=width % 4 == 0, BLOCK=COUNTERS, num_warps=COUNTER_WARPS
+    )

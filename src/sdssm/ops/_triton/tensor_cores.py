@@ -6,6 +6,10 @@ Tensor cores read 19 of the 32 bits of a float32: its sign, its exponent and 10 
 into the number that these are and the rest, and three products of such parts, all but rest x rest, make up the product
 (an error of about 2^-21). `tl.dot` does the same if it is asked for "tf32x3"; here a factor that is used twice is split
 once, and infinite entries become NaN, which saves a quarter of the instructions.
+
+Hopper reads such factors from shared memory only if the entries that are summed over are adjacent there. If they are
+not, 32-bit entries are transposed one by one. Factors of 16 bits can be read either way, so a product of transposed
+factors splits each into three bfloat16, which are exact together, and adds six products, in the same time.
 """
 
 from __future__ import annotations
@@ -15,6 +19,10 @@ import triton.language as tl
 
 #: A mask of the bits that tensor cores read.
 HIGH_BITS = tl.constexpr(-(1 << 13))
+#: Half of the last of them.
+HALF_BIT = tl.constexpr(1 << 12)
+#: A mask of the bits of a float32 that are a bfloat16.
+HIGH_HALF = tl.constexpr(-(1 << 16))
 
 
 @triton.jit
@@ -22,6 +30,19 @@ def split(x, NVIDIA: tl.constexpr):
     """Return the number that tensor cores read from each entry, and the rest; without NVIDIA all and nothing."""
     if NVIDIA:
         high = (x.to(tl.int32, bitcast=True) & HIGH_BITS).to(tl.float32, bitcast=True)
+        return high, x - high
+    else:
+        return x, x
+
+
+@triton.jit
+def split_nearest(x, NVIDIA: tl.constexpr):
+    """Return the same as `split` with the first number rounded to nearest, for one more instruction.
+
+    If one factor of a product is split like this, the error of the product is halved.
+    """
+    if NVIDIA:
+        high = ((x.to(tl.int32, bitcast=True) + HALF_BIT) & HIGH_BITS).to(tl.float32, bitcast=True)
         return high, x - high
     else:
         return x, x
@@ -36,3 +57,47 @@ def multiply(left, left_rest, right, right_rest, NVIDIA: tl.constexpr, ACC: tl.c
         return tl.dot(left, right, product, input_precision="tf32", out_dtype=ACC)
     else:
         return tl.dot(left, right, input_precision="ieee", out_dtype=ACC)
+
+
+@triton.jit
+def multiply_add(acc, left, left_rest, right, right_rest, NVIDIA: tl.constexpr, ACC: tl.constexpr):
+    """Return acc and the product of two factors that were split, with the precision of ACC."""
+    if NVIDIA:
+        acc = tl.dot(left_rest, right, acc, input_precision="tf32", out_dtype=ACC)
+        acc = tl.dot(left, right_rest, acc, input_precision="tf32", out_dtype=ACC)
+        return tl.dot(left, right, acc, input_precision="tf32", out_dtype=ACC)
+    else:
+        return tl.dot(left, right, acc, input_precision="ieee", out_dtype=ACC)
+
+
+@triton.jit
+def high_half(x):
+    """Return the high half of float32 numbers as bfloat16."""
+    return (x.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
+def split_in_three(x, NVIDIA: tl.constexpr):
+    """Return three bfloat16 numbers whose sum is x; without NVIDIA x three times."""
+    if NVIDIA:
+        rest = x - (x.to(tl.int32, bitcast=True) & HIGH_HALF).to(tl.float32, bitcast=True)
+        low = rest - (rest.to(tl.int32, bitcast=True) & HIGH_HALF).to(tl.float32, bitcast=True)
+        return high_half(x), high_half(rest), high_half(low)
+    else:
+        return x, x, x
+
+
+@triton.jit
+def multiply_add_transposed(acc, left, right, NVIDIA: tl.constexpr, ACC: tl.constexpr):
+    """Return acc + left^T right, with the precision of ACC, for left (K, M) and right (K, N)."""
+    left0, left1, left2 = split_in_three(left, NVIDIA)
+    right0, right1, right2 = split_in_three(right, NVIDIA)
+    if NVIDIA:
+        acc = tl.dot(tl.trans(left2), right0, acc, out_dtype=ACC)
+        acc = tl.dot(tl.trans(left1), right1, acc, out_dtype=ACC)
+        acc = tl.dot(tl.trans(left0), right2, acc, out_dtype=ACC)
+        acc = tl.dot(tl.trans(left1), right0, acc, out_dtype=ACC)
+        acc = tl.dot(tl.trans(left0), right1, acc, out_dtype=ACC)
+        return tl.dot(tl.trans(left0), right0, acc, out_dtype=ACC)
+    else:
+        return tl.dot(tl.trans(left), right, acc, input_precision="ieee", out_dtype=ACC)

@@ -9,8 +9,8 @@ cores empty; here a thread has all entries of a few queries of one head, and rea
 The forward kernel first stores rotated queries and keys, for its own use and for the gradient: in each head first the
 even entries, then the odd ones, which does not change their products. Of the softmax it saves the logarithm of the
 sum. Backward, half of the programs run over keys for tiles of queries, the other half over queries for tiles of keys.
-With D = <dy, y> the gradient of a score is w (<dy, v> - D) = w <dy, v - y>. Steps past the length of a row take no
-time.
+With D = <dy, y> the gradient of a score is w (<dy, v> - D); the programs of the second half store D first, since a
+number is read faster than a vector. Steps past the length of a row take no time.
 
 Vectors are two tensors, each with half of the entries: a thread loads 16 bytes at once, so a whole vector of 8 entries
 would be spread over two threads, which would both compute its weight. Scores are in units of log 2.
@@ -33,7 +33,7 @@ from sdssm.ops.attention.rotation import rotation_table
 from sdssm.ops.padding import next_power_of_two
 
 #: Steps and entries of the tile of a program, and its warps.
-STEPS, ENTRIES, WARPS = 16, 64, 2
+STEPS, ENTRIES, WARPS = 16, 32, 1
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["L", "count"]
 
@@ -188,7 +188,7 @@ def store_unrotated(
 
 @triton.jit(do_not_specialize=ANY_SIZE)
 def attention_backward_kernel(
-    grad, qkv, positions, lengths, table, y, rotated, logs, dqkv, L, count,
+    grad, qkv, positions, lengths, table, y, rotated, logs, products, dqkv, L, count,
     FACTOR: tl.constexpr, H: tl.constexpr, S: tl.constexpr, TQ: tl.constexpr, TH: tl.constexpr, SH: tl.constexpr,
     CAUSAL: tl.constexpr, END: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
@@ -234,6 +234,14 @@ def attention_backward_kernel(
             cos, sin = load_rotation(table, positions + row * L, t, t < length, i, mask, count, S)
             store_unrotated(gradients + t * 3 * HS, dq0, dq1, cos, sin, inside, FACTOR, TQ, TH, SH)
     else:
+        dots = products + offset * H + heads
+        for first in range(begin, length, TQ):
+            t = (first + tl.arange(0, TQ))[:, None, None]
+            t2 = (first + tl.arange(0, TQ))[:, None]
+            dy0, dy1 = load_halves(dys + t * HS, (t < length) & mask, S)
+            y0, y1 = load_halves(ys + t * HS, (t < length) & mask, S)
+            tl.store(dots + t2 * H, inner_product(dy0, dy1, y0, y1), mask=(t2 < length) & (heads < H))
+        tl.debug_barrier()  # they are read below by other threads
         for first in range(0, length, TQ):
             t = (first + tl.arange(0, TQ))[:, None, None]
             t2 = (first + tl.arange(0, TQ))[:, None]
@@ -247,12 +255,12 @@ def attention_backward_kernel(
             for j in range(tl.maximum(first, begin) if CAUSAL else begin, length):
                 q0, q1 = load_step(queries + j * 2 * HS, mask, H, S, TH, SH)
                 dy0, dy1 = load_step(dys + j * HS, mask, H, S, TH, SH)
-                y0, y1 = load_step(ys + j * HS, mask, H, S, TH, SH)
                 log = tl.load(sums + j * H, mask=heads < H, other=0.0)
+                D = tl.load(dots + j * H, mask=heads < H, other=0.0)
                 w = tl.exp2(inner_product(k0, k1, q0, q1) - log)
                 if CAUSAL:
                     w = tl.where(t2 <= j, w, 0.0)
-                ds = (w * inner_product(v0 - y0, v1 - y1, dy0, dy1))[:, :, None]
+                ds = (w * (inner_product(v0, v1, dy0, dy1) - D))[:, :, None]
                 w = w[:, :, None]
                 dv0 += w * dy0
                 dv1 += w * dy1
@@ -322,7 +330,7 @@ def backward(
         constants = kernel_constants(qkv, causal, end)
         factor = S**-0.25 * math.log(2) ** 0.5
         attention_backward_kernel[(2 * N, triton.cdiv(H, constants["TH"]))](
-            grad, qkv, positions, lengths, rotation_table(qkv, count, S), y, rotated, logs, dqkv, L, count,
-            FACTOR=factor, **constants,
+            grad, qkv, positions, lengths, rotation_table(qkv, count, S), y, rotated, logs,
+            torch.empty_like(logs), dqkv, L, count, FACTOR=factor, **constants,
         )  # fmt: skip
     return (dqkv,)

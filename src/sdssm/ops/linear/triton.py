@@ -2,9 +2,10 @@
 
 """Linear maps on NVIDIA GPUs: one kernel forward; one for the gradient of x, one and a sum for that of the parameters.
 
-The products run on tensor cores. A float32 number is the sum of two numbers with 11 significant bits, and three of the
-four products of such sums are added in float32 (`tf32x3`), so that the error is that of plain float32.
-(`tests/ops/test_linear.py` compares both with float64.) float64 numbers are multiplied as they are.
+The products run on tensor cores, as three products of TF32 parts, so that the error is that of plain float32 (see
+`_triton/tensor_cores.py`; `tests/ops/test_linear.py` compares both with float64). float64 numbers are multiplied as
+they are. If a tile has all inputs, a program splits its weights once and keeps them in shared memory, while it runs
+over tiles of rows.
 
 Bias and activation are applied to the sums in registers, and the derivative of the activation to gradients when they
 are loaded. The gradients of weight and bias are sums over all rows: each piece of the rows stores a partial sum, and
@@ -16,7 +17,7 @@ WN the distances in memory of consecutive inputs and results in the weights, KIN
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -25,14 +26,32 @@ from torch import Tensor
 
 from sdssm.ops._triton.activations import activation, activation_slope
 from sdssm.ops._triton.partial_sums import sum_parts
+from sdssm.ops._triton.source import has_tensor_cores
+from sdssm.ops._triton.tensor_cores import multiply, multiply_add, multiply_add_transposed, split, split_nearest
 from sdssm.ops.padding import next_power_of_two
 
-#: Sides of a tile: rows, results, inputs.
-ROWS, RESULTS, INPUTS = 128, 64, 32
-#: Rows that a program of the gradient of the weights loads at once, and the fewest rows of a piece.
-GRADIENT_ROWS, PIECE_ROWS = 32, 256
-#: The most pieces times tiles of weights, for one replica. It must not depend on the number of replicas.
-PIECES = 64
+
+class Tile(NamedTuple):
+    """The part of a product that a program computes at once: its sides, and how."""
+
+    rows: int
+    results: int
+    inputs: int
+    warps: int
+    stages: int = 1  # tiles on their way at once
+
+
+#: The product if a tile has all inputs: a program then keeps its weights, and takes several tiles of rows.
+KEPT = Tile(64, 64, 64, 4, 2)
+#: The product for more inputs than that: weights are loaded again for each tile.
+LOADED = Tile(128, 64, 32, 8, 3)
+#: The gradient of the weights; its rows are summed over.
+GRADIENT = Tile(32, 64, 64, 4)
+#: Programs of a launch of the product: three for each multiprocessor of an H100 or H200.
+PROGRAMS = 396
+#: For the gradient of the weights: the fewest rows of a piece, and the most pieces times tiles of a replica.
+#: They must not depend on the number of replicas.
+PIECE_ROWS, PIECES = 128, 48
 #: The smallest side that `tl.dot` accepts.
 SMALLEST = 16
 
@@ -40,78 +59,131 @@ SMALLEST = 16
 @triton.jit
 def load_gradient(grad, saved, offsets, mask, KIND: tl.constexpr):
     """Load a tile of the gradient of the activation's argument."""
-    tile = tl.load(grad + offsets, mask=mask, other=0.0)
+    other: tl.constexpr = None if mask is None else 0.0
+    tile = tl.load(grad + offsets, mask=mask, other=other)
     if KIND != "none":
-        tile *= activation_slope(tl.load(saved + offsets, mask=mask, other=0.0), KIND)
+        tile *= activation_slope(tl.load(saved + offsets, mask=mask, other=other), KIND)
     return tile
 
 
-@triton.jit(do_not_specialize=["M"])
+@triton.jit
+def load_inputs(x, saved, rows, k, K: tl.constexpr, PADDED: tl.constexpr, KIND: tl.constexpr):
+    """Load the inputs k of existing rows, (TM, TK)."""
+    if PADDED:
+        return load_gradient(x, saved, rows * K + k[None, :], (k < K)[None, :] & (rows >= 0), KIND)
+    else:
+        return load_gradient(x, saved, rows * K + k[None, :], None, KIND)
+
+
+@triton.jit
+def load_weights(
+    weight, k, n, K: tl.constexpr, N: tl.constexpr, WK: tl.constexpr, WN: tl.constexpr,
+    TK: tl.constexpr, TN: tl.constexpr,
+):  # fmt: skip
+    """Load a tile of the weights, (TK, TN)."""
+    places = k[:, None] * WK + n[None, :] * WN
+    if K % TK == 0 and N % TN == 0:
+        return tl.load(weight + places)
+    else:
+        return tl.load(weight + places, mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
+
+
+@triton.jit(do_not_specialize=["M", "tiles"])
 def linear_product_kernel(
-    x, saved, weight, bias, before, out, M,
+    x, saved, weight, bias, before, out, M, tiles,
     K: tl.constexpr, N: tl.constexpr, WK: tl.constexpr, WN: tl.constexpr,
-    TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
-    SLOPE: tl.constexpr, KIND: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr, STAGES: tl.constexpr,
+    SLOPE: tl.constexpr, KIND: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Fill out = activation(x W + bias), (R, M, N), and before, the argument of the activation, if it is given.
 
     With SLOPE, x is the gradient of such an activation: it is multiplied by the derivative, which `saved` gives.
+    A program computes TN results of several tiles of rows.
     """
-    replica = tl.program_id(1).to(tl.int64)
-    tiles: tl.constexpr = (N + TN - 1) // TN
-    m = tl.program_id(0) // tiles * TM + tl.arange(0, TM)
-    n = tl.program_id(0) % tiles * TN + tl.arange(0, TN)
-    m_mask = (m < M)[:, None]
+    replica = tl.program_id(2).to(tl.int64)
+    n = tl.program_id(1) * TN + tl.arange(0, TN)
+    k = tl.arange(0, TK)
+    weight += replica * N * K
     n_mask = (n < N)[None, :]
-    rows = (replica * M + m)[:, None]
-    acc = tl.zeros((TM, TN), ACC)
-    for first in range(0, K, TK):
-        k = first + tl.arange(0, TK)
-        left = load_gradient(x, saved, rows * K + k[None, :], m_mask & (k < K)[None, :], SLOPE)
-        places = replica * N * K + k[:, None] * WK + n[None, :] * WN
-        right = tl.load(weight + places, mask=(k < K)[:, None] & n_mask, other=0.0)
-        acc = tl.dot(left, right, acc, input_precision=PRECISION, out_dtype=ACC)
-    if bias is not None:
-        acc += tl.load(bias + replica * N + n, mask=n < N, other=0.0)[None, :]
-    if before is not None:
-        tl.store(before + rows * N + n[None, :], acc, mask=m_mask & n_mask)
-    tl.store(out + rows * N + n[None, :], activation(acc, KIND), mask=m_mask & n_mask)
+    if TK >= K:
+        right, right_rest = split_nearest(load_weights(weight, k, n, K, N, WK, WN, TK, TN), NVIDIA)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+        first_row = replica * M + tile * TM
+        left_over = M - tile * TM
+        m = tl.arange(0, TM)
+        rows = tl.minimum(m, left_over - 1)[:, None]  # those past the end repeat the last one
+        inputs = x + first_row * K
+        slopes = saved
+        if SLOPE != "none":
+            slopes += first_row * K
+        if TK >= K:
+            left, left_rest = split(load_inputs(inputs, slopes, rows, k, K, TK != K, SLOPE), NVIDIA)
+            acc = multiply(left, left_rest, right, right_rest, NVIDIA, ACC)
+        else:
+            acc = tl.zeros((TM, TN), ACC)
+            for first in tl.range(0, K, TK, num_stages=STAGES):
+                left, left_rest = split(load_inputs(inputs, slopes, rows, first + k, K, K % TK != 0, SLOPE), NVIDIA)
+                chunk, chunk_rest = split_nearest(load_weights(weight, first + k, n, K, N, WK, WN, TK, TN), NVIDIA)
+                acc = multiply_add(acc, left, left_rest, chunk, chunk_rest, NVIDIA, ACC)
+        if bias is not None:
+            acc += tl.load(bias + replica * N + n, mask=n < N, other=0.0)[None, :]
+        place = rows * N + n[None, :]
+        mask = (m < left_over)[:, None] & n_mask
+        if before is not None:
+            tl.store(before + first_row * N + place, acc, mask=mask)
+        tl.store(out + first_row * N + place, activation(acc, KIND), mask=mask)
+
+
+@triton.jit
+def load_rows(
+    grad, saved, x, m, count, n, k, K: tl.constexpr, N: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
+    KIND: tl.constexpr,
+):  # fmt: skip
+    """Load the gradients (TM, TN) and the inputs (TM, TK) of rows m, zeros for rows past `count`."""
+    n_mask = (m < count)[:, None] if N % TN == 0 else (m < count)[:, None] & (n < N)[None, :]
+    k_mask = (m < count)[:, None] if K % TK == 0 else (m < count)[:, None] & (k < K)[None, :]
+    left = load_gradient(grad, saved, m[:, None] * N + n[None, :], n_mask, KIND)
+    return left, tl.load(x + m[:, None] * K + k[None, :], mask=k_mask, other=0.0)
 
 
 @triton.jit(do_not_specialize=["M", "piece"])
 def linear_weight_gradient_kernel(
     grad, saved, x, parts, M, piece,
     K: tl.constexpr, N: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
-    BIAS: tl.constexpr, KIND: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    BIAS: tl.constexpr, KIND: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Store the partial sums of a piece of the rows: those of the weights (N, K), then those of the bias (N,)."""
+    """Store the partial sums of a piece of the rows: those of the weights (N, K), then those of the bias (N,).
+
+    The next rows are loaded into registers during the product of the present ones.
+    """
     replica = tl.program_id(2).to(tl.int64)
     tiles: tl.constexpr = (K + TK - 1) // TK
     n = tl.program_id(0) // tiles * TN + tl.arange(0, TN)
     k = tl.program_id(0) % tiles * TK + tl.arange(0, TK)
-    n_mask = n < N
-    k_mask = k < K
-    acc = tl.zeros((TN, TK), ACC)
-    total = tl.zeros((TN,), ACC)
     start = tl.program_id(1) * piece
-    end = tl.minimum(start + piece, M)
-    for first in range(start, end, TM):
-        m = first + tl.arange(0, TM)
-        rows = (replica * M + m)[:, None]
-        m_mask = (m < end)[:, None]
-        left = load_gradient(grad, saved, rows * N + n[None, :], m_mask & n_mask[None, :], KIND)
-        right = tl.load(x + rows * K + k[None, :], mask=m_mask & k_mask[None, :], other=0.0)
+    count = tl.minimum(piece, M - start)
+    grad += (replica * M + start) * N
+    x += (replica * M + start) * K
+    if KIND != "none":
+        saved += (replica * M + start) * N
+    m = tl.arange(0, TM)
+    acc = tl.zeros((TN, TK), ACC)
+    total = tl.zeros((TM, TN), ACC)
+    next_left, next_right = load_rows(grad, saved, x, m, count, n, k, K, N, TN, TK, KIND)
+    for first in tl.range(TM, count + TM, TM, num_stages=1):
+        left, right = next_left, next_right
+        next_left, next_right = load_rows(grad, saved, x, first + m, count, n, k, K, N, TN, TK, KIND)
         if BIAS:
-            total += tl.sum(left, axis=0)
-        acc = tl.dot(tl.trans(left), right, acc, input_precision=PRECISION, out_dtype=ACC)
+            total += left
+        acc = multiply_add_transposed(acc, left, right, NVIDIA, ACC)
     row: tl.constexpr = N * K + N if BIAS else N * K
     base = parts + (tl.program_id(1) * tl.num_programs(2) + replica) * row
-    tl.store(base + n[:, None] * K + k[None, :], acc, mask=n_mask[:, None] & k_mask[None, :])
+    tl.store(base + n[:, None] * K + k[None, :], acc, mask=(n < N)[:, None] & (k < K)[None, :])
     if BIAS and tl.program_id(0) % tiles == 0:
-        tl.store(base + N * K + n, total, mask=n_mask)
+        tl.store(base + N * K + n, tl.sum(total, axis=0), mask=n < N)
 
 
-def multiply(
+def map_rows(
     x: Tensor, saved: Tensor | None, weight: Tensor, bias: Tensor | None, *,
     slope: str, kind: str, keep: bool, transpose: bool,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
@@ -124,19 +196,23 @@ def multiply(
     out = x.new_empty(R, M, N)
     before = torch.empty_like(out) if keep else None
     if out.numel():
-        columns = tile_side(N, RESULTS)
-        linear_product_kernel[(triton.cdiv(M, ROWS) * triton.cdiv(N, columns), R)](
-            x, saved, weight, bias, before, out, M,
+        tile = KEPT if tile_side(K, KEPT.inputs) >= K else LOADED
+        if transpose and tile is LOADED:  # in this order they are faster to load
+            weight, transpose = weight.transpose(1, 2).contiguous(), False
+        columns = tile_side(N, tile.results)
+        tiles, groups = triton.cdiv(M, tile.rows), triton.cdiv(N, columns)
+        linear_product_kernel[(min(tiles, max(1, PROGRAMS // (groups * R))), groups, R)](
+            x, saved, weight, bias, before, out, M, tiles,
             K=K, N=N, WK=N if transpose else 1, WN=1 if transpose else K,
-            TM=ROWS, TN=columns, TK=tile_side(K, INPUTS), SLOPE=slope, KIND=kind, **number_constants(x),
-            num_warps=4, num_stages=3,
+            TM=tile.rows, TN=columns, TK=tile_side(K, tile.inputs), STAGES=tile.stages, SLOPE=slope, KIND=kind,
+            **number_constants(x), num_warps=tile.warps,
         )  # fmt: skip
     return out, before
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str) -> tuple[Tensor, ...]:
     """Return y (R, M, N) for x (R, M, K), weight (R, N, K), bias (R, N); for gelu also its argument."""
-    y, before = multiply(x, None, weight, bias, slope="none", kind=kind, keep=kind == "gelu", transpose=False)
+    y, before = map_rows(x, None, weight, bias, slope="none", kind=kind, keep=kind == "gelu", transpose=False)
     return (y,) if before is None else (y, before)
 
 
@@ -146,24 +222,29 @@ def backward(
     """Return the gradients of x, weight and bias; `rest` are the argument of gelu, if any, and the activation."""
     *before, kind = rest
     saved = before[0] if before else y
-    R, M, N = grad.shape
-    K = x.shape[2]
     if not x.numel() or not grad.numel():
         return torch.zeros_like(x), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
-    dx, _ = multiply(grad, saved, weight, None, slope=kind, kind="none", keep=False, transpose=True)
-    TN, TK = tile_side(N, RESULTS), tile_side(K, RESULTS)
+    dx, _ = map_rows(grad, saved, weight, None, slope=kind, kind="none", keep=False, transpose=True)
+    return dx, *weight_gradients(grad, saved, x, bias is not None, kind)
+
+
+def weight_gradients(grad: Tensor, saved: Tensor, x: Tensor, has_bias: bool, kind: str) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of weight (R, N, K) and bias (R, N) for grad (R, M, N) and x (R, M, K)."""
+    R, M, N = grad.shape
+    K = x.shape[2]
+    TN, TK = tile_side(N, GRADIENT.results), tile_side(K, GRADIENT.inputs)
     tiles = triton.cdiv(N, TN) * triton.cdiv(K, TK)
     pieces = max(1, min(PIECES // tiles, triton.cdiv(M, PIECE_ROWS)))
-    piece = triton.cdiv(triton.cdiv(M, pieces), GRADIENT_ROWS) * GRADIENT_ROWS
+    piece = triton.cdiv(triton.cdiv(M, pieces), GRADIENT.rows) * GRADIENT.rows
     pieces = triton.cdiv(M, piece)
-    parts = x.new_empty(pieces, R, N * K + (0 if bias is None else N))
+    parts = x.new_empty(pieces, R, N * K + N * has_bias)
     linear_weight_gradient_kernel[(tiles, pieces, R)](
         grad, saved, x, parts, M, piece,
-        K=K, N=N, TM=GRADIENT_ROWS, TN=TN, TK=TK, BIAS=bias is not None, KIND=kind, **number_constants(x),
-        num_warps=4, num_stages=3,
+        K=K, N=N, TM=GRADIENT.rows, TN=TN, TK=TK, BIAS=has_bias, KIND=kind, **number_constants(x),
+        num_warps=GRADIENT.warps,
     )  # fmt: skip
-    dweight, dbias = sum_parts(parts, x.dtype, None if bias is None else N * K)
-    return dx, dweight.view(weight.shape), dbias
+    dweight, dbias = sum_parts(parts, x.dtype, N * K if has_bias else None)
+    return dweight.view(R, N, K), dbias
 
 
 def tile_side(size: int, most: int) -> int:
@@ -174,5 +255,5 @@ def tile_side(size: int, most: int) -> int:
 def number_constants(x: Tensor) -> dict[str, Any]:
     """Return the constants that depend on the dtype."""
     if x.dtype == torch.float64:
-        return {"PRECISION": "ieee", "ACC": tl.float64}
-    return {"PRECISION": "tf32x3", "ACC": tl.float32}
+        return {"NVIDIA": False, "ACC": tl.float64}
+    return {"NVIDIA": has_tensor_cores(x), "ACC": tl.float32}

@@ -30,10 +30,16 @@ ANY_SIZE = ["B", "L", "J", "slot"]
 
 
 @triton.jit
-def drop(x, noise, replica, row, mask, d, B, L, J, slot, D: tl.constexpr, RATE: tl.constexpr):
-    """Return x after dropout, for rows (b, t), (TR, DP)."""
+def load_noise(noise, replica, row, mask, d, B, L, J, slot, D: tl.constexpr):
+    """Load the noise of rows (b, t), (TR, DP)."""
     place = ((((replica * L + row % L) * J + slot) * B + row // L) * D)[:, None] + d[None, :]
-    return tl.where(tl.load(noise + place, mask=mask, other=0.0) >= RATE, x * (1.0 / (1.0 - RATE)), 0.0)
+    return tl.load(noise + place, mask=mask, other=0.0)
+
+
+@triton.jit
+def drop(x, numbers, RATE: tl.constexpr):
+    """Return x after dropout with these numbers."""
+    return tl.where(numbers >= RATE, x * (1.0 / (1.0 - RATE)), 0.0)
 
 
 @triton.jit
@@ -56,10 +62,10 @@ def residual_forward_kernel(
     d = tl.arange(0, DP)
     mask = (row < B * L)[:, None] & (d < D)[None, :]
     place = (replica * B * L + row)[:, None] * D + d[None, :]
+    numbers = load_noise(noise, replica, row, mask, d, B, L, J, slot, D) if noise is not None else None
     added = tl.load(x + place, mask=mask, other=0.0).to(ACC)
-    if noise is not None:
-        added = drop(added, noise, replica, row, mask, d, B, L, J, slot, D, RATE)
-    z = tl.load(h + place, mask=mask, other=0.0).to(ACC) + added
+    z = tl.load(h + place, mask=mask, other=0.0).to(ACC)
+    z += drop(added, numbers, RATE) if noise is not None else added
     tl.store(total + place, z, mask=mask)
     normal, _ = normalise(z, d, D, EPS)
     weight = tl.load(gain + replica * D + d, mask=d < D, other=0.0)[None, :]
@@ -79,29 +85,31 @@ def residual_backward_kernel(
     replica = tl.program_id(1).to(tl.int64)
     d = tl.arange(0, DP)
     weight = tl.load(gain + replica * D + d, mask=d < D, other=0.0)[None, :]
-    dgain = tl.zeros((DP,), ACC)
-    dshift = tl.zeros((DP,), ACC)
+    dgain = tl.zeros((TR, DP), ACC)  # summed over rows after the loop: sums across threads take longer
+    dshift = tl.zeros((TR, DP), ACC)
     for tile in range(TILES):
         row = (tl.program_id(0) * TILES + tile) * TR + tl.arange(0, TR)
         mask = (row < B * L)[:, None] & (d < D)[None, :]
         place = (replica * B * L + row)[:, None] * D + d[None, :]
+        numbers = load_noise(noise, replica, row, mask, d, B, L, J, slot, D) if noise is not None else None
         dz = tl.zeros((TR, DP), ACC)
         if grad_total is not None:
             dz += tl.load(grad_total + place, mask=mask, other=0.0)
         if grad is not None:
-            normal, inverse = normalise(tl.load(total + place, mask=mask, other=0.0).to(ACC), d, D, EPS)
+            z = tl.load(total + place, mask=mask, other=0.0).to(ACC)
             dy = tl.load(grad + place, mask=mask, other=0.0).to(ACC)
-            dgain += tl.sum(dy * normal, axis=0)
-            dshift += tl.sum(dy, axis=0)
+            normal, inverse = normalise(z, d, D, EPS)
+            dgain += dy * normal
+            dshift += dy
             g = dy * weight
             means = (tl.sum(g, axis=1) / D)[:, None] + normal * (tl.sum(g * normal, axis=1) / D)[:, None]
             dz += (g - means) * inverse
         tl.store(dh + place, dz, mask=mask)
         if noise is not None:
-            tl.store(dx + place, drop(dz, noise, replica, row, mask, d, B, L, J, slot, D, RATE), mask=mask)
+            tl.store(dx + place, drop(dz, numbers, RATE), mask=mask)
     base = parts + (tl.program_id(0) * tl.num_programs(1) + replica) * 2 * D + d
-    tl.store(base, dgain, mask=d < D)
-    tl.store(base + D, dshift, mask=d < D)
+    tl.store(base, tl.sum(dgain, axis=0), mask=d < D)
+    tl.store(base + D, tl.sum(dshift, axis=0), mask=d < D)
 
 
 def kernel_constants(h: Tensor, rate: float, epsilon: float) -> dict[str, Any]:
