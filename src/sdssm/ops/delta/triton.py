@@ -64,10 +64,11 @@ def delta_forward_kernel(
     may be None. Without q no outputs are stored.
     """
     program, row, head, i, j, v_mask, k_mask, mask, offsets = head_tile(H, DK, DV, KP, VB)
+    mask, offsets = tl.trans(mask), tl.trans(offsets)
     length = L
     if lengths is not None:
         length = tl.load(lengths + row).to(tl.int32)
-    S = tl.zeros((VB, KP), ACC)
+    S = tl.zeros((KP, VB), ACC)  # transposed: most of a sum over a row of S is then inside a thread
     if S0 is not None:
         S = tl.load(S0 + program * DV * DK + offsets, mask=mask, other=0.0)
 
@@ -88,14 +89,14 @@ def delta_forward_kernel(
             next_key = tl.load(k + next_step * DK + j, mask=k_mask, other=0.0)
             next_value = tl.load(v + next_step * DV + i, mask=v_mask, other=0.0)
             next_strength = tl.load(beta + next_step)
-            error = value - tl.sum(S * key[None, :], axis=1)
+            error = value - tl.sum(S * key[:, None], axis=0)
             if errors is not None:
                 tl.store(errors + ((row * L * STEPS + s) * H + head) * DV + i, error, mask=v_mask)
-            S += (strength * error)[:, None] * key[None, :]
+            S += key[:, None] * (strength * error)[None, :]
             key, value, strength = next_key, next_value, next_strength
         if q is not None:
             query = tl.load(q + position * DK + j, mask=k_mask, other=0.0)
-            tl.store(outputs + position * DV + i, tl.sum(S * query[None, :], axis=1), mask=v_mask)
+            tl.store(outputs + position * DV + i, tl.sum(S * query[:, None], axis=0), mask=v_mask)
 
     if q is not None:
         for t in range(length, L):  # past the end of the row
@@ -151,7 +152,6 @@ def delta_backward_kernel(
                 previous_S = previous_S * tl.load(gate + (row * L + r) * H + head)
                 earlier_step = (row * L + r) * STEPS * H + head
                 previous_S = add_updates(previous_S, k, beta, errors, earlier_step, i, j, H, DK, DV, STEPS)
-            S = add_updates(previous_S * decay, k, beta, errors, first_step, i, j, H, DK, DV, STEPS)
         if q is not None:
             dquery = tl.zeros((KP,), ACC)
             if grad_outputs is not None:
@@ -177,6 +177,7 @@ def delta_backward_kernel(
         if gate is not None:
             tl.store(dgate + part + position, tl.sum(tl.sum(dS * previous_S, axis=1), axis=0))
             dS = dS * decay
+            S = previous_S
         else:
             if t % T == 0:  # replace S by its checkpoint, which has no rounding errors from subtraction
                 S = tl.load(checkpoints + (program * C + t // T) * DV * DK + offsets, mask=mask, other=0.0)
