@@ -127,8 +127,8 @@ class DeltaRule(Mixer):
             gates.append(select_rows(tables[-1], last_position(tokens, lengths)[:, 0]))
         window, exists = last_window(tokens, lengths, self.settings.conv or 1)
         queries, keys, values = self._split(x)
-        tables = select_rows(queries, window), select_rows(keys, tokens), select_rows(values, tokens)
-        return self._end(tables[0], exists, *tables[1:], gates, lengths)
+        q, k, v = select_rows(queries, window), select_rows(keys, tokens), select_rows(values, tokens)
+        return self._end(q, exists, k, v, gates, lengths)
 
     def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split channels (..., (1 + 2 n) H D) into those of q, k and v."""
