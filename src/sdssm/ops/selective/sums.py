@@ -54,6 +54,6 @@ def stack_four(v0, v1, v2, v3):
 def stack_four_rows(v0, v1, v2, v3):
     """Stack four tensors (I, J) along a new last axis: (I, J, 1, 4).
 
-    Unlike with `stack_four` they need no third axis first, for which the compiler would move each through shared memory.
+    With `stack_four` they would need a third axis, for which the compiler moves each through shared memory.
     """
     return tl.reshape(tl.join(tl.join(v0, v2), tl.join(v1, v3)), (v0.shape[0], v0.shape[1], 1, 4))

@@ -34,21 +34,21 @@ FORWARD_ENTRIES, FORWARD_PER_THREAD = 4096, 16
 BACKWARD_ENTRIES, BACKWARD_PER_THREAD = 4096, 16
 #: Registers per thread in float32: few enough for three programs per multiprocessor, or two of the backward kernel.
 FORWARD_REGISTERS, MAX_REGISTERS = 80, 128
-#: Iterations whose inputs are copied to shared memory at the same time, a step forward and a group of steps backward.
-#: Without these copies every step waits for its loads, for longer than it computes.
+#: Iterations whose inputs are in shared memory or on their way there, an iteration being a step forward and a group of
+#: steps backward. With 1 every step waits for its loads, for longer than it computes.
 FORWARD_STAGES, BACKWARD_STAGES = 3, 2
 #: Rows of a program of the backward kernel, which adds up their gradients of A.
 ROWS = 4
 #: Steps of a tile where gradients of x and delta, or of B and C, are completed.
 TILE_STEPS = 16
 #: Arguments whose values must not lead to a new compilation.
-ANY_SIZE = ["L", "LP", "D", "rows_per_replica", "blocks"]
+ANY_SIZE = ["L", "LP", "rows_per_replica", "blocks"]
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
 def selective_ends_forward_kernel(
-    x, delta, A, B, C, lengths, y, L, D, rows_per_replica,
-    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    x, delta, A, B, C, lengths, y, L, rows_per_replica,
+    D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Fill y (rows, D)."""
     row, d, n, _, _, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
@@ -116,7 +116,7 @@ def complete_channels(
 @triton.jit(do_not_specialize=ANY_SIZE)
 def selective_ends_backward_kernel(
     grad_y, x, delta, A, B, C, lengths, sums, dx, ddelta, dA_parts, channel_sums,
-    L, LP, D, rows_per_replica, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
+    L, LP, rows_per_replica, D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
     NEAR: tl.constexpr, W: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Fill the gradients of x and delta, and partial sums for those of A, B and C.
@@ -205,7 +205,7 @@ def kernel_constants(D: int, N: int, dtype: torch.dtype, entries: int, per_threa
     size = dtype.itemsize // 4
     DB = max(2, min(next_power_of_two(D), entries // NP // size))
     warps = max(1, min(16, DB * NP * size // (32 * per_thread)))
-    return {"N": N, "DB": DB, "NP": NP, "EVEN": D % DB == 0, "num_warps": warps}
+    return {"D": D, "N": N, "DB": DB, "NP": NP, "EVEN": D % DB == 0, "num_warps": warps}
 
 
 def forward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def forward(
     y = x.new_empty(R, rows, D)
     if y.numel():
         selective_ends_forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
-            x, delta, A, B, C, lengths, y, L, D, rows, **constants
+            x, delta, A, B, C, lengths, y, L, rows, **constants
         )
     return (y,)
 
@@ -270,7 +270,7 @@ def backward(
     if x.numel():
         selective_ends_backward_kernel[(R * programs, blocks)](
             grad_y, x, delta, A, B, C, lengths, sums, dx, ddelta, dA_parts, channel_sums,
-            L, padded, D, rows, **constants,
+            L, padded, rows, **constants,
         )  # fmt: skip
         complete_kernel[(R * rows,)](
             channel_sums, B, C, lengths, dB, dC, L, padded, blocks,
