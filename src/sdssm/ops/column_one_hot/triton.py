@@ -4,7 +4,7 @@
 
 Of P only the row of the 1 in each column, targets(j), is read. A step sends entry j to entry targets(j): entry i of the
 next state is the sum over all j with targets(j) = i. This is a masked sum over an N x N tile in registers, in a fixed
-order. The gradients of P and D are computed from all adjoints afterwards; for a table by the kernel of `token_scan`.
+order. Backward in time entry j receives entry targets(j), without a sum. The gradients of P and D are computed from all adjoints afterwards; for a table by the kernel of `token_scan`.
 
 Complex numbers are pairs of real ones in memory, and separate real and imaginary parts in registers. NP is N padded to
 a power of two, ACC the accumulator's dtype.
@@ -24,6 +24,8 @@ from sdssm.ops.padding import next_power_of_two
 from sdssm.ops.token.triton import weight_gradient
 from sdssm.ops.transitions import previous_states
 
+#: Entries of a state per warp of the backward kernel: one warp moves them by shuffles, several through shared memory.
+BACKWARD_ENTRIES = 128
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["L", "V", "B"]
 
@@ -129,9 +131,9 @@ def column_one_hot_backward_kernel(
             hi += tl.load(grad_states + offsets + 1, mask=mask, other=0.0)
         tl.store(adjoints + offsets, hr, mask=mask)
         tl.store(adjoints + offsets + 1, hi, mask=mask)
-        one_hot = target[None, :] == n[:, None]
-        zr = tl.sum(tl.where(one_hot, hr[:, None], 0.0), axis=0)
-        zi = tl.sum(tl.where(one_hot, hi[:, None], 0.0), axis=0)
+        source = tl.maximum(target, 0)  # of padding any entry: D is 0 there
+        zr = tl.gather(hr, source, 0)
+        zi = tl.gather(hi, source, 0)
         hr = dr * zr + di * zi
         hi = dr * zi - di * zr
         next_index = later_index
@@ -145,6 +147,12 @@ def kernel_constants(N: int, dtype: torch.dtype) -> dict[str, Any]:
     NP = max(2, next_power_of_two(N))
     warps = min(8, max(1, NP * NP // 1024))
     return {"N": N, "NP": NP, "ACC": tl.float64 if dtype == torch.complex128 else tl.float32, "num_warps": warps}
+
+
+def backward_constants(N: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Return those of the backward kernel, which holds vectors only."""
+    constants = kernel_constants(N, dtype)
+    return {**constants, "num_warps": min(8, max(1, constants["NP"] // BACKWARD_ENTRIES))}
 
 
 def as_pairs(x: Tensor | None) -> Tensor | None:
@@ -186,7 +194,7 @@ def run_backward(
     if states.numel():
         column_one_hot_backward_kernel[(R * B,)](
             targets, as_pairs(D), tokens, as_pairs(grad_states), as_pairs(grad_final), lengths,
-            as_pairs(adjoints), as_pairs(dx0), L, V, B, **kernel_constants(N, D.dtype),
+            as_pairs(adjoints), as_pairs(dx0), L, V, B, **backward_constants(N, D.dtype),
         )  # fmt: skip
     return adjoints, dx0
 
