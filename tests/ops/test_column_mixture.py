@@ -142,8 +142,8 @@ def test_kernels_compile(N: int, K: int, dtype: torch.dtype, capability: int, mo
     assert {
         "targets_kernel",
         "column_mixture_gradients_kernel",
-        "recurrence_forward_kernel",
-        "recurrence_backward_kernel",
+        "column_one_hot_forward_kernel",
+        "column_one_hot_backward_kernel",
     } <= set(launched)
 
 

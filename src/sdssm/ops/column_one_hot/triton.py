@@ -3,9 +3,10 @@
 """Column-one-hot scan on NVIDIA GPUs: a program runs one row, with its state in registers.
 
 Of P only the row of the 1 in each column, targets(j), is read. A step sends entry j to entry targets(j): entry i of the
-next state is the sum over all j with targets(j) = i, in ascending order. So that no thread looks at all j, those with the
-same target are linked: `first` is the smallest j of each i, `following` the next larger one of each j, -1 the end, and
-`counts` the most j of any i. Backward in time entry j receives entry targets(j), without a sum. The gradients of P and D are computed from all adjoints afterwards; for a table by the kernel of `token_scan`.
+next state is the sum over all j with targets(j) = i, in ascending order. So that no thread looks at all j, those with
+the same target are linked: `first` is the smallest j of each i, `following` the next larger one of each j (-1 is the
+end), and `counts` the most j of any i. Backward in time entry j receives entry targets(j), without a sum. The gradients
+of P and D are computed from all adjoints afterwards; for a table by the kernel of `token_scan`.
 
 Complex numbers are pairs of real ones in memory, and separate real and imaginary parts in registers. NP is N padded to
 a power of two, ACC the accumulator's dtype.
