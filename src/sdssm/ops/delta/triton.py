@@ -27,8 +27,8 @@ FORWARD_ENTRIES = 1024
 #: Rows and entries of S per program in the backward pass (a larger S is divided among programs, whose sums are added
 #: afterwards), and entries per warp.
 BACKWARD_ROWS, BACKWARD_ENTRIES, BACKWARD_WARP = 64, 4096, 512
-#: Positions between two checkpoints of S, without a gate.
-UNGATED_INTERVAL = 32
+#: Positions between two checkpoints of S, without a gate, and the fewest with one.
+UNGATED_INTERVAL, LEAST_GATED_INTERVAL = 32, 4
 #: Arguments whose values must not lead to a new compilation.
 ANY_LENGTH = ["L", "T", "C"]
 
@@ -189,7 +189,7 @@ def checkpoint_interval(L: int, gated: bool) -> int:
     """Return T, the positions between two checkpoints of S."""
     if not gated:
         return UNGATED_INTERVAL
-    return max(4, next_power_of_two(int((L / 4) ** 0.5)))  # memory grows with L / T, work per position with T / 2
+    return max(LEAST_GATED_INTERVAL, next_power_of_two(int((L / 4) ** 0.5)))  # memory grows with L / T, work per position with T / 2
 
 
 def kernel_constants(k: Tensor, v: Tensor, steps: int, backward: bool) -> dict[str, Any]:
