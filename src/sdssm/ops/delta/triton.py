@@ -189,7 +189,9 @@ def checkpoint_interval(L: int, gated: bool) -> int:
     """Return T, the positions between two checkpoints of S."""
     if not gated:
         return UNGATED_INTERVAL
-    return max(LEAST_GATED_INTERVAL, next_power_of_two(int((L / 4) ** 0.5)))  # memory grows with L / T, work per position with T / 2
+    return max(
+        LEAST_GATED_INTERVAL, next_power_of_two(int((L / 4) ** 0.5))
+    )  # memory grows with L / T, work per position with T / 2
 
 
 def kernel_constants(k: Tensor, v: Tensor, steps: int, backward: bool) -> dict[str, Any]:
