@@ -126,8 +126,7 @@ def delta_backward_kernel(
 ):  # fmt: skip
     """Carry dS, the gradient of S, backward in time and store the gradients of all inputs.
 
-    dq, dk, dbeta and dgate are (programs per head, ...), to be summed over the first dimension. Nothing is stored past
-    the end of a row.
+    dq, dk, dbeta and dgate are (programs per head, ...), to be summed over the first dimension.
     """
     program, row, head, i, j, v_mask, k_mask, mask, offsets = head_tile(H, DK, DV, KP, VB)
     part = tl.program_id(1) * tl.num_programs(0).to(tl.int64) * L  # offset of this program's partial sums, in positions
@@ -181,6 +180,17 @@ def delta_backward_kernel(
         else:
             if t % T == 0:  # replace S by its checkpoint, which has no rounding errors from subtraction
                 S = tl.load(checkpoints + (program * C + t // T) * DV * DK + offsets, mask=mask, other=0.0)
+    for t in range(length, L):  # past the end of the row
+        position = (row * L + t) * H + head
+        if q is not None:
+            tl.store(dq + (part + position) * DK + j, tl.zeros((KP,), ACC), mask=k_mask)
+        if gate is not None:
+            tl.store(dgate + part + position, 0.0)
+        for n in range(STEPS):
+            s = (row * L + t) * STEPS * H + n * H + head
+            tl.store(dk + (part * STEPS + s) * DK + j, tl.zeros((KP,), ACC), mask=k_mask)
+            tl.store(dv + s * DV + i, tl.zeros((VB,), ACC), mask=v_mask)
+            tl.store(dbeta + part * STEPS + s, 0.0)
     if dS0 is not None:
         tl.store(dS0 + program * DV * DK + offsets, dS, mask=mask)
 
@@ -265,11 +275,8 @@ def backward(
     programs = triton.cdiv(v.shape[-1], constants["VB"])  # per head
 
     def partial_gradients(like: Tensor | None, count: int = programs) -> Tensor | None:
-        """Allocate `count` partial sums of a gradient, zero past the ends of rows, where no program stores."""
-        if like is None:
-            return None
-        shape = (count, *like.shape)
-        return like.new_empty(shape) if lengths is None else like.new_zeros(shape)
+        """Allocate `count` partial sums of a gradient."""
+        return None if like is None else like.new_empty((count, *like.shape))
 
     dq, dk, dbeta, dgate = (partial_gradients(tensor) for tensor in (q, k, beta, gate))
     dv = partial_gradients(v, 1)
