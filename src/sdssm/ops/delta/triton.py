@@ -7,7 +7,8 @@ stores the errors e = v - S k, whose outer products with the keys are all that i
 every T positions. The backward pass needs S before every step. Without a gate it subtracts what was added, at the cost
 of rounding only. With a gate that would be a division, so it recomputes S from the checkpoint at most T positions back.
 
-Constants of the kernels: H heads of DK x DV entries, DK padded to KP, VB rows of S per program.
+Constants of the kernels: H heads of DK x DV entries, DK padded to KP, VB rows of S per program. T is 1 << SHIFT, since
+a division takes 20 instructions.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ FORWARD_ENTRIES = 1024
 #: Rows and entries of S per program in the backward pass (a larger S is divided among programs, whose sums are added
 #: afterwards), and entries per warp.
 BACKWARD_ROWS, BACKWARD_ENTRIES, BACKWARD_WARP = 64, 4096, 512
-#: Positions between two checkpoints of S, without a gate, and the fewest with one.
+#: Positions between two checkpoints of S, without a gate, and the fewest with one: powers of two.
 UNGATED_INTERVAL, LEAST_GATED_INTERVAL = 32, 4
 #: Arguments whose values must not lead to a new compilation.
-ANY_LENGTH = ["L", "T", "C"]
+ANY_LENGTH = ["L", "SHIFT", "C"]
 
 
 @triton.jit
@@ -54,7 +55,7 @@ def head_tile(H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.conste
 
 @triton.jit(do_not_specialize=ANY_LENGTH)
 def delta_forward_kernel(
-    q, k, v, beta, gate, S0, lengths, outputs, final, checkpoints, errors, L, T, C,
+    q, k, v, beta, gate, S0, lengths, outputs, final, checkpoints, errors, L, SHIFT, C,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr, STEPS: tl.constexpr,
     ACC: tl.constexpr,
 ):  # fmt: skip
@@ -78,7 +79,8 @@ def delta_forward_kernel(
     strength = tl.load(beta + first_step)
     for t in range(length):
         if checkpoints is not None:
-            tl.store(checkpoints + (program * C + t // T) * DV * DK + offsets, S, mask=mask & (t % T == 0))
+            is_first = (t >> SHIFT) << SHIFT == t
+            tl.store(checkpoints + (program * C + (t >> SHIFT)) * DV * DK + offsets, S, mask=mask & is_first)
         position = (row * L + t) * H + head
         if gate is not None:
             S = S * tl.load(gate + position)
@@ -120,7 +122,7 @@ def add_updates(
 @triton.jit(do_not_specialize=ANY_LENGTH)
 def delta_backward_kernel(
     grad_outputs, grad_final, q, k, beta, gate, lengths, final, checkpoints, errors,
-    dq, dk, dv, dbeta, dgate, dS0, L, T, C,
+    dq, dk, dv, dbeta, dgate, dS0, L, SHIFT, C,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr, STEPS: tl.constexpr,
     ACC: tl.constexpr,
 ):  # fmt: skip
@@ -145,9 +147,9 @@ def delta_backward_kernel(
         previous_S = S
         if gate is not None:
             decay = tl.load(gate + position)
-            chunk = t // T
+            chunk = t >> SHIFT
             previous_S = tl.load(checkpoints + (program * C + chunk) * DV * DK + offsets, mask=mask, other=0.0)
-            for r in range(chunk * T, t):
+            for r in range(chunk << SHIFT, t):
                 previous_S = previous_S * tl.load(gate + (row * L + r) * H + head)
                 earlier_step = (row * L + r) * STEPS * H + head
                 previous_S = add_updates(previous_S, k, beta, errors, earlier_step, i, j, H, DK, DV, STEPS)
@@ -178,8 +180,8 @@ def delta_backward_kernel(
             dS = dS * decay
             S = previous_S
         else:
-            if t % T == 0:  # replace S by its checkpoint, which has no rounding errors from subtraction
-                S = tl.load(checkpoints + (program * C + t // T) * DV * DK + offsets, mask=mask, other=0.0)
+            if (t >> SHIFT) << SHIFT == t:  # replace S by its checkpoint, which has no rounding errors from subtraction
+                S = tl.load(checkpoints + (program * C + (t >> SHIFT)) * DV * DK + offsets, mask=mask, other=0.0)
     for t in range(length, L):  # past the end of the row
         position = (row * L + t) * H + head
         if q is not None:
@@ -196,12 +198,11 @@ def delta_backward_kernel(
 
 
 def checkpoint_interval(L: int, gated: bool) -> int:
-    """Return T, the positions between two checkpoints of S."""
+    """Return T, the positions between two checkpoints of S, a power of two."""
     if not gated:
         return UNGATED_INTERVAL
-    return max(
-        LEAST_GATED_INTERVAL, next_power_of_two(int((L / 4) ** 0.5))
-    )  # memory grows with L / T, work per position with T / 2
+    # Memory grows with L / T, work per position with T / 2.
+    return max(LEAST_GATED_INTERVAL, next_power_of_two(int((L / 4) ** 0.5)))
 
 
 def kernel_constants(k: Tensor, v: Tensor, steps: int, backward: bool) -> dict[str, Any]:
@@ -247,7 +248,7 @@ def forward(
     constants = kernel_constants(k, v, steps, backward=False)
     saved = (checkpoints, errors) if needs_grad else (None, None)
     delta_forward_kernel[(R * B * H, triton.cdiv(Dv, constants["VB"]))](
-        q, k, v, beta, gate, S0, lengths, outputs, final, *saved, L, T, C, **constants
+        q, k, v, beta, gate, S0, lengths, outputs, final, *saved, L, T.bit_length() - 1, C, **constants
     )
     return outputs, final, checkpoints, errors
 
@@ -285,7 +286,7 @@ def backward(
         T = checkpoint_interval(L, gate is not None)
         delta_backward_kernel[(R * B * H, programs)](
             grad_outputs, grad_final, q, k, beta, gate, lengths, final, checkpoints, errors,
-            dq, dk, dv, dbeta, dgate, dS0, L, T, triton.cdiv(L, T), **constants,
+            dq, dk, dv, dbeta, dgate, dS0, L, T.bit_length() - 1, triton.cdiv(L, T), **constants,
         )  # fmt: skip
     partials = (dq, dk, dv, dbeta, dgate)
     sums = (None if partial is None else partial[0] if len(partial) == 1 else partial.sum(0) for partial in partials)
