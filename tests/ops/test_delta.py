@@ -270,7 +270,7 @@ def share_heads_among_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(triton, "FORWARD_ENTRIES", 32)
     monkeypatch.setattr(triton, "BACKWARD_ROWS", 2)
-    monkeypatch.setattr(triton, "UNGATED_INTERVAL", 3)
+    monkeypatch.setattr(triton, "UNGATED_INTERVAL", 2)
 
 
 SHARED_HEADS = [(DeltaCase((2,), 5, 2, 3, 5, steps=2, gate=gate, S0=True, lengths=True), 0) for gate in (False, True)]

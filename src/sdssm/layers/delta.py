@@ -106,8 +106,9 @@ class DeltaRule(Mixer):
         x, *gates = parts
         if self.gate is not None:
             gates[-1] = last_position(gates[-1], lengths)[:, 0]
-        window, exists = last_window(x[..., : self.inner], lengths, self.settings.conv or 1)
-        return self._end(window, exists, x[..., self.inner :], gates, lengths)
+        queries, keys, values = self._split(x)
+        window, exists = last_window(queries, lengths, self.settings.conv or 1)
+        return self._end(window, exists, keys, values, gates, lengths)
 
     def mix_symbols_end(
         self,
@@ -125,24 +126,37 @@ class DeltaRule(Mixer):
         if self.gate is not None:
             gates.append(select_rows(tables[-1], last_position(tokens, lengths)[:, 0]))
         window, exists = last_window(tokens, lengths, self.settings.conv or 1)
-        queries, updates = select_rows(x[:, : self.inner], window), select_rows(x[:, self.inner :], tokens)
-        return self._end(queries, exists, updates, gates, lengths)
+        queries, keys, values = self._split(x)
+        q, k, v = select_rows(queries, window), select_rows(keys, tokens), select_rows(values, tokens)
+        return self._end(q, exists, k, v, gates, lengths)
+
+    def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Split channels (..., (1 + 2 n) H D) into those of q, k and v."""
+        queries, keys, values = torch.split(x, [self.inner, self.inner * self.steps, self.inner * self.steps], -1)
+        return queries, keys, values
 
     def _end(
-        self, window: Tensor, exists: Tensor | None, updates: Tensor, gates: list[Tensor], lengths: Tensor | None
+        self,
+        window: Tensor,
+        exists: Tensor | None,
+        keys: Tensor,
+        values: Tensor,
+        gates: list[Tensor],
+        lengths: Tensor | None,
     ) -> Tensor:
         """Return the output at the end of each row, (B, 1, F): only the last S is read.
 
         All before the convolution: of q (B, conv, H D) the last positions, as `last_window` returns them, and k and v
-        (B, L, 2 n H D). gates are beta and, if present, alpha (B, L, *) and the output gate at the end (B, H D).
+        (B, L, n H D). They are separate, since the scan reads each as one piece of memory. gates are beta and, if
+        present, alpha (B, L, *) and the output gate at the end (B, H D).
         """
-        B, L, C = updates.shape
+        B, L, C = keys.shape
         H, D, n = self.settings.heads, self.settings.head_size, self.steps
-        filters = updates.new_ones(1, self.inner + C) if self.filters is None else self.filters
+        filters = self._split(keys.new_ones(1, self.inner + 2 * C) if self.filters is None else self.filters)
         window = window if exists is None else torch.where(exists[..., None], window, 0)
-        q, _ = causal_filter(window, filters[:, : self.inner], vectors=H, size=D)
-        updates, _ = causal_filter(updates, filters[:, self.inner :], vectors=H * n, size=D)
-        k, v = (part.reshape(B, L * n, H, D) for part in updates.chunk(2, -1))
+        q, _ = causal_filter(window, filters[0], vectors=H, size=D)
+        k = causal_filter(keys, filters[1], vectors=H * n, size=D)[0].reshape(B, L * n, H, D)
+        v = causal_filter(values, filters[2])[0].reshape(B, L * n, H, D)
         beta, alpha = gates[0].reshape(B, L * n, H), None if self.decay is None else gates[1]
         S = delta_final(k, v, beta, alpha, steps=n, lengths=lengths)
         o = (S * (q[:, -1].reshape(B, H, 1, D) * D**-0.5)).sum(-1)
@@ -169,7 +183,7 @@ class DeltaRule(Mixer):
         H, D, n = self.settings.heads, self.settings.head_size, self.steps
         filters = x.new_ones(1, C) if self.filters is None else self.filters
         x, last = causal_filter(x, filters, before=window, vectors=H * (1 + n), size=D)
-        q, k, v = torch.split(x, [self.inner, self.inner * n, self.inner * n], -1)
+        q, k, v = self._split(x)
         q, k, v = q.reshape(B, L, H, D), k.reshape(B, L, n, H, D), v.reshape(B, L, n, H, D)
         return q * D**-0.5, k, v, None if self.filters is None else last
 

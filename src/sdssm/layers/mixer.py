@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import ModelError, format_value
-from sdssm.ops.products import product
+from sdssm.ops.table_rows import table_rows
 from sdssm.settings import check_at_least
 
 #: The state of a recurrent mixer: tensors (B, ...), alone or in nested tuples, lists and dicts; None before the first
 #: input.
 MixerState = Any
-#: Tables with at most this many rows are indexed by a product with one-hot vectors. The gradient is then a matrix
-#: product as well; the gradient of an index would add up thousands of rows one by one.
+#: Tables with at most this many rows are read by `table_rows`. The gradient of an index would add up thousands of rows
+#: one by one.
 FEW = 16
 
 
@@ -298,8 +298,7 @@ def select_rows(table: Tensor, tokens: Tensor) -> Tensor:
     """
     if len(table) > FEW or not table.is_floating_point():
         return table[tokens]
-    one_hot = (tokens[..., None] == torch.arange(len(table), device=tokens.device)).to(table.dtype)
-    return product(one_hot, table.flatten(1)).reshape(*tokens.shape, *table.shape[1:])
+    return table_rows(table.flatten(1), tokens).reshape(*tokens.shape, *table.shape[1:])
 
 
 def last_position(x: Tensor, lengths: Tensor | None) -> Tensor:

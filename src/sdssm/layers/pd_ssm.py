@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -95,7 +96,7 @@ class PdSsm(Mixer):
         The last axis of complex values holds real and imaginary part.
         """
         weights = torch.softmax(self.selection(u), dim=-1)
-        size, angle = torch.sigmoid(self.magnitude(u)), 2 * math.pi * torch.sigmoid(self.phase(u))
+        size, angle = torch.sigmoid(apply_mlp(self.magnitude, u)), 2 * math.pi * torch.sigmoid(apply_mlp(self.phase, u))
         D = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
         if self.input_matrix is None:
             return weights, D
@@ -185,6 +186,13 @@ class PdSsm(Mixer):
 
     def _read(self, x: Tensor) -> Tensor:
         return torch.cat([x.real, x.imag], dim=-1)
+
+
+def apply_mlp(mlp: nn.Sequential, u: Tensor) -> Tensor:
+    """Apply a linear map, GELU and a linear map, with GELU in the kernel of the first."""
+    first, second = cast(nn.Linear, mlp[0]), mlp[2]
+    out: Tensor = second(linear_map(u, first.weight, first.bias, "gelu"))
+    return out
 
 
 def to_complex(x: Tensor) -> Tensor:

@@ -3,8 +3,10 @@
 """Column-one-hot scan on NVIDIA GPUs: a program runs one row, with its state in registers.
 
 Of P only the row of the 1 in each column, targets(j), is read. A step sends entry j to entry targets(j): entry i of the
-next state is the sum over all j with targets(j) = i. This is a masked sum over an N x N tile in registers, in a fixed
-order. The gradients of P and D are computed from all adjoints afterwards; for a table by the kernel of `token_scan`.
+next state is the sum over all j with targets(j) = i, in ascending order. So that no thread looks at all j, those with
+the same target are linked: `first` is the smallest j of each i, `following` the next larger one of each j (-1 is the
+end), and `counts` the most j of any i. Backward in time entry j receives entry targets(j), without a sum. The gradients
+of P and D are computed from all adjoints afterwards; for a table by the kernel of `token_scan`.
 
 Complex numbers are pairs of real ones in memory, and separate real and imaginary parts in registers. NP is N padded to
 a power of two, ACC the accumulator's dtype.
@@ -24,6 +26,9 @@ from sdssm.ops.padding import next_power_of_two
 from sdssm.ops.token.triton import weight_gradient
 from sdssm.ops.transitions import previous_states
 
+#: Entries of a state per warp: one warp moves them by shuffles, several through shared memory. Entries of an N x N tile
+#: per warp of the kernel that links them.
+ENTRIES, LINK_ENTRIES = 128, 1024
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["L", "V", "B"]
 
@@ -38,6 +43,33 @@ def transition_index(tokens, row, t, L, V, B):
 
 
 @triton.jit
+def links_kernel(targets, first, following, counts, N: tl.constexpr, NP: tl.constexpr):
+    """Fill first and following (transitions, N) and counts (transitions,) from targets (transitions, N)."""
+    transition = tl.program_id(0).to(tl.int64)
+    n = tl.arange(0, NP)
+    target = tl.load(targets + transition * N + n, mask=n < N, other=-1)
+    sends = target[:, None] == n[None, :]  # (j, i)
+    smallest = tl.min(tl.where(sends, n[:, None], NP), axis=0)
+    tl.store(first + transition * N + n, tl.where(smallest < NP, smallest, -1), mask=n < N)
+    tl.store(counts + transition, tl.max(tl.sum(sends.to(tl.int32), axis=0), axis=0))
+    columns = tl.load(targets + transition * N + n, mask=n < N, other=-1)
+    later = (columns[:, None] == target[None, :]) & (n[:, None] > n[None, :])  # (larger j, j)
+    smallest = tl.min(tl.where(later, n[:, None], NP), axis=0)
+    tl.store(following + transition * N + n, tl.where(smallest < NP, smallest, -1), mask=n < N)
+
+
+@triton.jit
+def load_links(first, following, counts, D, index, n, N: tl.constexpr):
+    """Load the links of a transition, -1 for padding, and the real and imaginary parts of D_j."""
+    offsets = index * N + n
+    first_j = tl.load(first + offsets, mask=n < N, other=-1)
+    following_j = tl.load(following + offsets, mask=n < N, other=-1)
+    real = tl.load(D + 2 * offsets, mask=n < N, other=0.0)
+    imaginary = tl.load(D + 2 * offsets + 1, mask=n < N, other=0.0)
+    return first_j, following_j, tl.load(counts + index), real, imaginary
+
+
+@triton.jit
 def load_transition(targets, D, index, n, N: tl.constexpr):
     """Load targets(j), -1 for padding, and the real and imaginary parts of D_j."""
     offsets = index * N + n
@@ -49,8 +81,9 @@ def load_transition(targets, D, index, n, N: tl.constexpr):
 
 @triton.jit(do_not_specialize=ANY_SIZE)
 def column_one_hot_forward_kernel(
-    targets, D, tokens, b, x0, lengths, states, final, L, V, B, N: tl.constexpr, NP: tl.constexpr, ACC: tl.constexpr
-):
+    first, following, counts, D, tokens, b, x0, lengths, states, final, L, V, B,
+    N: tl.constexpr, NP: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
     """Compute x_t = P_t (D_t * x_{t-1}) + b_t."""
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, NP)
@@ -64,16 +97,24 @@ def column_one_hot_forward_kernel(
         xr = tl.load(x0 + 2 * (row * N + n), mask=mask, other=0.0)
         xi = tl.load(x0 + 2 * (row * N + n) + 1, mask=mask, other=0.0)
     # Transitions do not depend on the state: the next one is loaded while this one is applied, its index even earlier.
-    target, dr, di = load_transition(targets, D, transition_index(tokens, row, 0, L, V, B), n, N)
+    index = transition_index(tokens, row, 0, L, V, B)
+    first_j, following_j, count, dr, di = load_links(first, following, counts, D, index, n, N)
     next_index = transition_index(tokens, row, tl.minimum(1, L - 1), L, V, B)
     for t in range(length):
         later_index = transition_index(tokens, row, tl.minimum(t + 2, L - 1), L, V, B)
-        next_target, next_dr, next_di = load_transition(targets, D, next_index, n, N)
+        next_first, next_following, next_count, next_dr, next_di = load_links(
+            first, following, counts, D, next_index, n, N
+        )
         zr = dr * xr - di * xi
         zi = dr * xi + di * xr
-        one_hot = target[:, None] == n[None, :]  # (j, i): the 1 of column j is in row i
-        xr = tl.sum(tl.where(one_hot, zr[:, None], 0.0), axis=0)
-        xi = tl.sum(tl.where(one_hot, zi[:, None], 0.0), axis=0)
+        xr = tl.zeros((NP,), ACC)
+        xi = tl.zeros((NP,), ACC)
+        j = first_j
+        for _ in range(count):
+            place = tl.maximum(j, 0)
+            xr += tl.where(j >= 0, tl.gather(zr, place, 0), 0.0)
+            xi += tl.where(j >= 0, tl.gather(zi, place, 0), 0.0)
+            j = tl.where(j >= 0, tl.gather(following_j, place, 0), -1)
         offsets = 2 * ((row * L + t) * N + n)
         if b is not None:
             xr += tl.load(b + offsets, mask=mask, other=0.0)
@@ -81,7 +122,7 @@ def column_one_hot_forward_kernel(
         tl.store(states + offsets, xr, mask=mask)
         tl.store(states + offsets + 1, xi, mask=mask)
         next_index = later_index
-        target, dr, di = next_target, next_dr, next_di
+        first_j, following_j, count, dr, di = next_first, next_following, next_count, next_dr, next_di
     zeros = tl.zeros((NP,), ACC)
     for t in range(length, L):
         offsets = 2 * ((row * L + t) * N + n)
@@ -129,9 +170,9 @@ def column_one_hot_backward_kernel(
             hi += tl.load(grad_states + offsets + 1, mask=mask, other=0.0)
         tl.store(adjoints + offsets, hr, mask=mask)
         tl.store(adjoints + offsets + 1, hi, mask=mask)
-        one_hot = target[None, :] == n[:, None]
-        zr = tl.sum(tl.where(one_hot, hr[:, None], 0.0), axis=0)
-        zi = tl.sum(tl.where(one_hot, hi[:, None], 0.0), axis=0)
+        source = tl.maximum(target, 0)  # of padding any entry: D is 0 there
+        zr = tl.gather(hr, source, 0)
+        zi = tl.gather(hi, source, 0)
         hr = dr * zr + di * zi
         hi = dr * zi - di * zr
         next_index = later_index
@@ -143,7 +184,7 @@ def column_one_hot_backward_kernel(
 def kernel_constants(N: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return the compile-time constants of the kernels and their warps."""
     NP = max(2, next_power_of_two(N))
-    warps = min(8, max(1, NP * NP // 1024))
+    warps = min(8, max(1, NP // ENTRIES))
     return {"N": N, "NP": NP, "ACC": tl.float64 if dtype == torch.complex128 else tl.float32, "num_warps": warps}
 
 
@@ -168,9 +209,16 @@ def run_forward(
     B, L = (1, V) if tokens is None else tokens.shape[1:]
     states, final = D.new_empty(R, B, L, N), D.new_empty(R, B, N)
     if states.numel():
+        constants = kernel_constants(N, D.dtype)
+        first, following = (torch.empty_like(targets) for _ in range(2))
+        counts = targets.new_empty(R * V)
+        NP = constants["NP"]
+        links_kernel[(R * V,)](
+            targets, first, following, counts, N=N, NP=NP, num_warps=min(8, max(1, NP * NP // LINK_ENTRIES))
+        )
         column_one_hot_forward_kernel[(R * B,)](
-            targets, as_pairs(D), tokens, as_pairs(b), as_pairs(x0), lengths, as_pairs(states), as_pairs(final),
-            L, V, B, **kernel_constants(N, D.dtype),
+            first, following, counts, as_pairs(D), tokens, as_pairs(b), as_pairs(x0), lengths,
+            as_pairs(states), as_pairs(final), L, V, B, **constants,
         )  # fmt: skip
     return states, final
 

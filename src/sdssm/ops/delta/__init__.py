@@ -145,16 +145,16 @@ def _scan(
             queries = q.expand(*lead, *q.shape[-3:])
             return call_in_float32(reference.scan, queries, k, v, beta, gate, start, lengths, steps)
         rows = (1, math.prod(lead))
+        needs_outputs = outputs_needed or chosen != "triton"
         tensors = [
-            None if tensor is None else flatten_leading(tensor, lead, tail, rows) for _, tensor, tail in arguments
+            None if tensor is None else flatten_leading(tensor, lead, tail, rows)
+            for _, tensor, tail in (arguments if needs_outputs else [("q", None, 3), *arguments[1:]])
         ]
         ends = None if lengths is None else flatten_leading(lengths.long(), lead, 0, rows)
         needs_grad = needs_gradient(tensors)
-        if chosen == "triton" and not outputs_needed:
-            _, final = OPERATION(None, *tensors[1:], ends, steps, needs_grad, chosen)
-            return q, final.reshape(*lead, H, Dv, Dk)
         outputs, final = OPERATION(*tensors, ends, steps, needs_grad, chosen)
-    return outputs.reshape(*lead, L, H, Dv), final.reshape(*lead, H, Dv, Dk)
+    final = final.reshape(*lead, H, Dv, Dk)
+    return outputs.reshape(*lead, L, H, Dv) if needs_outputs else q, final
 
 
 def delta_step(

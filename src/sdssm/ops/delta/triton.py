@@ -7,7 +7,8 @@ stores the errors e = v - S k, whose outer products with the keys are all that i
 every T positions. The backward pass needs S before every step. Without a gate it subtracts what was added, at the cost
 of rounding only. With a gate that would be a division, so it recomputes S from the checkpoint at most T positions back.
 
-Constants of the kernels: H heads of DK x DV entries, DK padded to KP, VB rows of S per program.
+Constants of the kernels: H heads of DK x DV entries, DK padded to KP, VB rows of S per program. T is 1 << SHIFT, since
+a division takes 20 instructions.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ FORWARD_ENTRIES = 1024
 #: Rows and entries of S per program in the backward pass (a larger S is divided among programs, whose sums are added
 #: afterwards), and entries per warp.
 BACKWARD_ROWS, BACKWARD_ENTRIES, BACKWARD_WARP = 64, 4096, 512
-#: Positions between two checkpoints of S, without a gate.
-UNGATED_INTERVAL = 32
+#: Positions between two checkpoints of S, without a gate, and the fewest with one: powers of two.
+UNGATED_INTERVAL, LEAST_GATED_INTERVAL = 32, 4
 #: Arguments whose values must not lead to a new compilation.
-ANY_LENGTH = ["L", "T", "C"]
+ANY_LENGTH = ["L", "SHIFT", "C"]
 
 
 @triton.jit
@@ -54,7 +55,7 @@ def head_tile(H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.conste
 
 @triton.jit(do_not_specialize=ANY_LENGTH)
 def delta_forward_kernel(
-    q, k, v, beta, gate, S0, lengths, outputs, final, checkpoints, errors, L, T, C,
+    q, k, v, beta, gate, S0, lengths, outputs, final, checkpoints, errors, L, SHIFT, C,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr, STEPS: tl.constexpr,
     ACC: tl.constexpr,
 ):  # fmt: skip
@@ -64,10 +65,11 @@ def delta_forward_kernel(
     may be None. Without q no outputs are stored.
     """
     program, row, head, i, j, v_mask, k_mask, mask, offsets = head_tile(H, DK, DV, KP, VB)
+    mask, offsets = tl.trans(mask), tl.trans(offsets)
     length = L
     if lengths is not None:
         length = tl.load(lengths + row).to(tl.int32)
-    S = tl.zeros((VB, KP), ACC)
+    S = tl.zeros((KP, VB), ACC)  # transposed: most of a sum over a row of S is then inside a thread
     if S0 is not None:
         S = tl.load(S0 + program * DV * DK + offsets, mask=mask, other=0.0)
 
@@ -77,7 +79,8 @@ def delta_forward_kernel(
     strength = tl.load(beta + first_step)
     for t in range(length):
         if checkpoints is not None:
-            tl.store(checkpoints + (program * C + t // T) * DV * DK + offsets, S, mask=mask & (t % T == 0))
+            is_first = (t >> SHIFT) << SHIFT == t
+            tl.store(checkpoints + (program * C + (t >> SHIFT)) * DV * DK + offsets, S, mask=mask & is_first)
         position = (row * L + t) * H + head
         if gate is not None:
             S = S * tl.load(gate + position)
@@ -88,14 +91,14 @@ def delta_forward_kernel(
             next_key = tl.load(k + next_step * DK + j, mask=k_mask, other=0.0)
             next_value = tl.load(v + next_step * DV + i, mask=v_mask, other=0.0)
             next_strength = tl.load(beta + next_step)
-            error = value - tl.sum(S * key[None, :], axis=1)
+            error = value - tl.sum(S * key[:, None], axis=0)
             if errors is not None:
                 tl.store(errors + ((row * L * STEPS + s) * H + head) * DV + i, error, mask=v_mask)
-            S += (strength * error)[:, None] * key[None, :]
+            S += key[:, None] * (strength * error)[None, :]
             key, value, strength = next_key, next_value, next_strength
         if q is not None:
             query = tl.load(q + position * DK + j, mask=k_mask, other=0.0)
-            tl.store(outputs + position * DV + i, tl.sum(S * query[None, :], axis=1), mask=v_mask)
+            tl.store(outputs + position * DV + i, tl.sum(S * query[:, None], axis=0), mask=v_mask)
 
     if q is not None:
         for t in range(length, L):  # past the end of the row
@@ -119,14 +122,13 @@ def add_updates(
 @triton.jit(do_not_specialize=ANY_LENGTH)
 def delta_backward_kernel(
     grad_outputs, grad_final, q, k, beta, gate, lengths, final, checkpoints, errors,
-    dq, dk, dv, dbeta, dgate, dS0, L, T, C,
+    dq, dk, dv, dbeta, dgate, dS0, L, SHIFT, C,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr, STEPS: tl.constexpr,
     ACC: tl.constexpr,
 ):  # fmt: skip
     """Carry dS, the gradient of S, backward in time and store the gradients of all inputs.
 
-    dq, dk, dbeta and dgate are (programs per head, ...), to be summed over the first dimension. Nothing is stored past
-    the end of a row.
+    dq, dk, dbeta and dgate are (programs per head, ...), to be summed over the first dimension.
     """
     program, row, head, i, j, v_mask, k_mask, mask, offsets = head_tile(H, DK, DV, KP, VB)
     part = tl.program_id(1) * tl.num_programs(0).to(tl.int64) * L  # offset of this program's partial sums, in positions
@@ -145,13 +147,12 @@ def delta_backward_kernel(
         previous_S = S
         if gate is not None:
             decay = tl.load(gate + position)
-            chunk = t // T
+            chunk = t >> SHIFT
             previous_S = tl.load(checkpoints + (program * C + chunk) * DV * DK + offsets, mask=mask, other=0.0)
-            for r in range(chunk * T, t):
+            for r in range(chunk << SHIFT, t):
                 previous_S = previous_S * tl.load(gate + (row * L + r) * H + head)
                 earlier_step = (row * L + r) * STEPS * H + head
                 previous_S = add_updates(previous_S, k, beta, errors, earlier_step, i, j, H, DK, DV, STEPS)
-            S = add_updates(previous_S * decay, k, beta, errors, first_step, i, j, H, DK, DV, STEPS)
         if q is not None:
             dquery = tl.zeros((KP,), ACC)
             if grad_outputs is not None:
@@ -177,18 +178,31 @@ def delta_backward_kernel(
         if gate is not None:
             tl.store(dgate + part + position, tl.sum(tl.sum(dS * previous_S, axis=1), axis=0))
             dS = dS * decay
+            S = previous_S
         else:
-            if t % T == 0:  # replace S by its checkpoint, which has no rounding errors from subtraction
-                S = tl.load(checkpoints + (program * C + t // T) * DV * DK + offsets, mask=mask, other=0.0)
+            if (t >> SHIFT) << SHIFT == t:  # replace S by its checkpoint, which has no rounding errors from subtraction
+                S = tl.load(checkpoints + (program * C + (t >> SHIFT)) * DV * DK + offsets, mask=mask, other=0.0)
+    for t in range(length, L):  # past the end of the row
+        position = (row * L + t) * H + head
+        if q is not None:
+            tl.store(dq + (part + position) * DK + j, tl.zeros((KP,), ACC), mask=k_mask)
+        if gate is not None:
+            tl.store(dgate + part + position, 0.0)
+        for n in range(STEPS):
+            s = (row * L + t) * STEPS * H + n * H + head
+            tl.store(dk + (part * STEPS + s) * DK + j, tl.zeros((KP,), ACC), mask=k_mask)
+            tl.store(dv + s * DV + i, tl.zeros((VB,), ACC), mask=v_mask)
+            tl.store(dbeta + part * STEPS + s, 0.0)
     if dS0 is not None:
         tl.store(dS0 + program * DV * DK + offsets, dS, mask=mask)
 
 
 def checkpoint_interval(L: int, gated: bool) -> int:
-    """Return T, the positions between two checkpoints of S."""
+    """Return T, the positions between two checkpoints of S, a power of two."""
     if not gated:
         return UNGATED_INTERVAL
-    return max(4, next_power_of_two(int((L / 4) ** 0.5)))  # memory grows with L / T, work per position with T / 2
+    # Memory grows with L / T, work per position with T / 2.
+    return max(LEAST_GATED_INTERVAL, next_power_of_two(int((L / 4) ** 0.5)))
 
 
 def kernel_constants(k: Tensor, v: Tensor, steps: int, backward: bool) -> dict[str, Any]:
@@ -234,7 +248,7 @@ def forward(
     constants = kernel_constants(k, v, steps, backward=False)
     saved = (checkpoints, errors) if needs_grad else (None, None)
     delta_forward_kernel[(R * B * H, triton.cdiv(Dv, constants["VB"]))](
-        q, k, v, beta, gate, S0, lengths, outputs, final, *saved, L, T, C, **constants
+        q, k, v, beta, gate, S0, lengths, outputs, final, *saved, L, T.bit_length() - 1, C, **constants
     )
     return outputs, final, checkpoints, errors
 
@@ -262,11 +276,8 @@ def backward(
     programs = triton.cdiv(v.shape[-1], constants["VB"])  # per head
 
     def partial_gradients(like: Tensor | None, count: int = programs) -> Tensor | None:
-        """Allocate `count` partial sums of a gradient, zero past the ends of rows, where no program stores."""
-        if like is None:
-            return None
-        shape = (count, *like.shape)
-        return like.new_empty(shape) if lengths is None else like.new_zeros(shape)
+        """Allocate `count` partial sums of a gradient."""
+        return None if like is None else like.new_empty((count, *like.shape))
 
     dq, dk, dbeta, dgate = (partial_gradients(tensor) for tensor in (q, k, beta, gate))
     dv = partial_gradients(v, 1)
@@ -275,7 +286,7 @@ def backward(
         T = checkpoint_interval(L, gate is not None)
         delta_backward_kernel[(R * B * H, programs)](
             grad_outputs, grad_final, q, k, beta, gate, lengths, final, checkpoints, errors,
-            dq, dk, dv, dbeta, dgate, dS0, L, T, triton.cdiv(L, T), **constants,
+            dq, dk, dv, dbeta, dgate, dS0, L, T.bit_length() - 1, triton.cdiv(L, T), **constants,
         )  # fmt: skip
     partials = (dq, dk, dv, dbeta, dgate)
     sums = (None if partial is None else partial[0] if len(partial) == 1 else partial.sum(0) for partial in partials)

@@ -2,7 +2,7 @@
 
 """Selective scan on NVIDIA GPUs: a program holds the states of some channels of a row in registers.
 
-Constants of the kernels: DB channels per program, N entries of a channel's state padded to NP.
+Constants of the kernels: D channels, DB of them per program, N entries of a channel's state padded to NP.
 
 The forward kernel stores only y_t, and a checkpoint of the state every STRIDE steps if a gradient is needed. The
 backward kernel processes groups of four steps from the last to the first: it recomputes the state before a group from
@@ -39,16 +39,18 @@ MIN_CHANNELS, MAX_WARPS = 16, 16
 #: Registers per thread of the backward kernel in float32: few enough for two programs per multiprocessor, which is a
 #: third faster.
 MAX_REGISTERS = 128
+#: Groups of steps of the forward kernel whose inputs are on their way to shared memory at the same time, plus one.
+FORWARD_STAGES = 2
 #: Eviction policies of the loads for recomputing states and for the backward steps. Because they differ, the compiler
 #: does not merge the two loads of an input; held in between, the inputs of four steps would need the registers that
 #: the states are in.
 FORWARD_POLICY, BACKWARD_POLICY = tl.constexpr("evict_last"), tl.constexpr("")
 #: Arguments whose values must not lead to a new compilation.
-ANY_SIZE = ["L", "D", "checkpoints_per_row", "rows_per_replica"]
+ANY_SIZE = ["L", "checkpoints_per_row", "rows_per_replica"]
 
 
 @triton.jit
-def channel_tile(A, D, rows_per_replica, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr):
+def channel_tile(A, D: tl.constexpr, rows_per_replica, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr):
     """Return the tile of this program: row, channels, entries, offsets and mask (DB, NP), A log2(e)."""
     row = tl.program_id(0).to(tl.int64)
     d = tl.program_id(1) * DB + tl.arange(0, DB)
@@ -102,8 +104,9 @@ def step_forward(h, x, delta, B, C, t, d, n, A2, D, N: tl.constexpr, EVEN: tl.co
 
 @triton.jit(do_not_specialize=ANY_SIZE)
 def selective_forward_kernel(
-    x, delta, A, B, C, h0, lengths, y, final, checkpoints, L, D, checkpoints_per_row, rows_per_replica,
-    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
+    x, delta, A, B, C, h0, lengths, y, final, checkpoints, L, checkpoints_per_row, rows_per_replica,
+    D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr,
+    NEAR: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Fill y (rows, L, D), final (rows, D, N) and checkpoints (rows, checkpoints_per_row, D, N).
 
@@ -122,7 +125,7 @@ def selective_forward_kernel(
     steps = tl.arange(0, 4)
     groups = length // GROUP
     row_checkpoints = None if checkpoints is None else checkpoints + row * checkpoints_per_row * D * N + offsets
-    for group in range(groups):
+    for group in tl.range(0, groups, num_stages=STAGES):
         t = group * GROUP
         if row_checkpoints is not None:
             tl.store(row_checkpoints + (t // STRIDE) * D * N, h, mask=mask & (t % STRIDE == 0))
@@ -173,9 +176,9 @@ def step_backward(
 @triton.jit(do_not_specialize=ANY_SIZE)
 def selective_backward_kernel(
     grad_y, grad_final, x, delta, A, B, C, lengths, checkpoints, dx, ddelta, dA_rows, dBC, dh0,
-    L, D, checkpoints_per_row, rows_per_replica,
-    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
-    W: tl.constexpr,
+    L, checkpoints_per_row, rows_per_replica,
+    D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr,
+    NEAR: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
     """Fill the gradients of x, delta, A, B, C and h0.
 
@@ -244,12 +247,12 @@ def tile_constants(D: int, N: int, dtype: torch.dtype, tile: tuple[int, int]) ->
     DB = max(2, min(next_power_of_two(D), max(MIN_CHANNELS, tile[0] // NP) // size))
     warps = max(1, min(MAX_WARPS, DB * NP * size // (32 * tile[1])))
     near = min(NP, 16 // dtype.itemsize)
-    return {"N": N, "DB": DB, "NP": NP, "EVEN": D % DB == 0, "NEAR": near, "num_warps": warps}
+    return {"D": D, "N": N, "DB": DB, "NP": NP, "EVEN": D % DB == 0, "NEAR": near, "num_warps": warps}
 
 
 def forward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return the constants of the forward kernel."""
-    return {**tile_constants(D, N, dtype, FORWARD_TILE), "STRIDE": STRIDE}
+    return {**tile_constants(D, N, dtype, FORWARD_TILE), "STRIDE": STRIDE, "STAGES": FORWARD_STAGES}
 
 
 def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
@@ -284,7 +287,7 @@ def forward(
     if y.numel():
         selective_forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
             x, delta, A, B, C, h0, lengths, y, final, checkpoints if needs_grad else None,
-            L, D, checkpoints_per_row, rows, **constants,
+            L, checkpoints_per_row, rows, **constants,
         )  # fmt: skip
     return y, final, checkpoints
 
@@ -306,7 +309,7 @@ def backward(
     if x.numel():
         selective_backward_kernel[(R * rows, channel_blocks)](
             grad_y, grad_final, x, delta, A, B, C, lengths, checkpoints, dx, ddelta, dA, dBC, dh0,
-            L, D, checkpoints.shape[2], rows, **constants,
+            L, checkpoints.shape[2], rows, **constants,
         )  # fmt: skip
     dB, dC = dBC.sum(3)
     return dx, ddelta, dA.sum(1), dB, dC, dh0

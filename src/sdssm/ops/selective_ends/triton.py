@@ -9,10 +9,10 @@ With T_t the sum of delta over the steps after t, the state at the end of a row 
 so the gradients need the same exponentials again and nothing else: no state is stored. One exponential per pass, step
 and entry of the state is what bounds both kernels; a GPU computes one where it computes eight products.
 
-The forward kernel goes from the last step to the first and stores T_t, which it adds up exactly where it is small. The
-backward kernel goes from the first step to the last in groups of four, because the gradient of delta_t is the sum of
-those of T_s over the earlier steps s. Sums over channels (dB, dC) and rows (dA) are stored as partial sums and added
-afterwards, always in the same order.
+Both kernels go from the last step to the first and add up T_t, which is exact where it is small; the backward kernel
+takes groups of four steps. The gradient of delta_t is the sum of those of T_s over the earlier steps s, which is
+computed afterwards. Sums over channels (dB, dC) and rows (dA) are stored as partial sums and added afterwards, always
+in the same order.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops.autograd import empty_placeholder
 from sdssm.ops.padding import next_power_of_two
-from sdssm.ops.selective.sums import FOLD, stack_four, sum_channels, sum_last_axis, sum_neighbours
-from sdssm.ops.selective.triton import GROUP, LN2, LOG2E, channel_tile, load_vector
+from sdssm.ops.selective.sums import FOLD, stack_four, stack_four_rows, sum_channels, sum_last_axis, sum_neighbours
+from sdssm.ops.selective.triton import GROUP, LN2, LOG2E, channel_tile, load_inputs, load_vector
 
 #: Entries of a program's tile in float32 and entries per thread, forward and backward: with more entries per thread
 #: fewer loads and sums across threads are needed for each, until the registers of two programs no longer fit.
 FORWARD_ENTRIES, FORWARD_PER_THREAD = 4096, 16
 BACKWARD_ENTRIES, BACKWARD_PER_THREAD = 4096, 16
-#: Registers per thread of the backward kernel in float32: few enough for two programs per multiprocessor.
-MAX_REGISTERS = 128
+#: Registers per thread in float32: few enough for three programs per multiprocessor, or two of the backward kernel.
+FORWARD_REGISTERS, MAX_REGISTERS = 80, 128
+#: Iterations whose inputs are in shared memory or on their way there, an iteration being a step forward and a group of
+#: steps backward. With 1 every step waits for its loads, for longer than it computes.
+FORWARD_STAGES, BACKWARD_STAGES = 3, 2
 #: Rows of a program of the backward kernel, which adds up their gradients of A.
 ROWS = 4
 #: Steps of a tile where gradients of x and delta, or of B and C, are completed.
 TILE_STEPS = 16
 #: Arguments whose values must not lead to a new compilation.
-ANY_SIZE = ["L", "LP", "D", "rows_per_replica", "blocks"]
+ANY_SIZE = ["L", "LP", "rows_per_replica", "blocks"]
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
 def selective_ends_forward_kernel(
-    x, delta, A, B, C, lengths, y, rest, drive, L, LP, D, rows_per_replica,
-    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
+    x, delta, A, B, C, lengths, y, L, rows_per_replica,
+    D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Fill y (rows, D), and rest and drive (rows, LP, D), T_t and delta_t x_t, zero past the end; both may be None."""
+    """Fill y (rows, D)."""
     row, d, n, _, _, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
     length = L
     if lengths is not None:
@@ -56,20 +58,9 @@ def selective_ends_forward_kernel(
     x, delta, B = x + row * L * D, delta + row * L * D, B + row * L * N
     h = tl.zeros((DB, NP), A2.dtype)
     rest_t = tl.zeros((DB,), A2.dtype)
-    if rest is not None:
-        rest, drive = rest + row * LP * D, drive + row * LP * D
-        for t in range(length, LP):
-            tl.store(rest + t * D + d, rest_t, mask=d < D)
-            tl.store(drive + t * D + d, rest_t, mask=d < D)
-    for back in range(length):
-        t = length - 1 - back
-        delta_t = load_vector(delta + t * D, d, D, EVEN, "")
-        drive_t = delta_t * load_vector(x + t * D, d, D, EVEN, "")
-        B_t = load_vector(B + t * N, n, N, N == NP, "")
-        if rest is not None:
-            tl.store(rest + t * D + d, rest_t, mask=d < D)
-            tl.store(drive + t * D + d, drive_t, mask=d < D)
-        h += drive_t[:, None] * (B_t[None, :] * tl.exp2(rest_t[:, None] * A2))
+    for back in tl.range(0, length, num_stages=STAGES):
+        x_t, delta_t, B_t = load_inputs(x, delta, B, length - 1 - back, None, d, n, D, N, NP, EVEN, "")
+        h += (delta_t * x_t)[:, None] * (B_t[None, :] * tl.exp2(rest_t[:, None] * A2))
         rest_t += delta_t
     C_end = load_vector(C + row * N, n, N, N == NP, "")
     tl.store(y + row * D + d, tl.sum(h * C_end[None, :], axis=1), mask=d < D)
@@ -77,22 +68,21 @@ def selective_ends_forward_kernel(
 
 @triton.jit
 def step_backward(
-    dA, drive, rest, B, dy, C_end, t, length, d, n, A2, D,
+    dA, rest_t, x, delta, B, dy, C_end, t, length, d, n, A2, D,
     N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    """Add the gradient of A from step t; past the end of the row the drive is 0, so nothing is added.
+    """Add the gradient of A from step t, and delta_t to T_t; past the end of the row delta is 0, so nothing is added.
 
-    Returns it, the partial sums (DB, NP / NEAR, 2) over n of w and A2 w with w = C B_t exp(T_t A), and those (W, NP, 1)
+    Returns both, the partial sums (DB, NP / NEAR, 2) over n of w and A2 w with w = C B_t exp(T_t A), and those (W, NP)
     over d of dy delta_t x_t exp(T_t A).
     """
-    dy_drive = dy * load_vector(drive + t * D, d, D, EVEN, "")
-    rest_t = load_vector(rest + t * D, d, D, EVEN, "")
-    B_t = load_vector(B + tl.minimum(t, length - 1) * N, n, N, A2.shape[1] == N, "")
+    x_t, delta_t, B_t = load_inputs(x, delta, B, t, length, d, n, D, N, A2.shape[1], EVEN, "")
+    dy_drive = dy * (delta_t * x_t)
     decay = tl.exp2(rest_t[:, None] * A2)
     channel_part = sum_channels(dy_drive[:, None] * decay, W)
     weight = (C_end * B_t)[None, :] * decay
     dA += (dy_drive * rest_t)[:, None] * weight
-    return dA, tl.join(sum_neighbours(weight, NEAR), sum_neighbours(weight * A2, NEAR)), channel_part[:, :, None]
+    return dA, rest_t + delta_t, tl.join(sum_neighbours(weight, NEAR), sum_neighbours(weight * A2, NEAR)), channel_part
 
 
 @triton.jit
@@ -125,9 +115,9 @@ def complete_channels(
 
 @triton.jit(do_not_specialize=ANY_SIZE)
 def selective_ends_backward_kernel(
-    grad_y, x, delta, A, B, C, lengths, rest, drive, sums, dx, ddelta, dA_parts, channel_sums,
-    L, LP, D, rows_per_replica, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
-    NEAR: tl.constexpr, W: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
+    grad_y, x, delta, A, B, C, lengths, sums, dx, ddelta, dA_parts, channel_sums,
+    L, LP, rows_per_replica, D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
+    NEAR: tl.constexpr, W: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Fill the gradients of x and delta, and partial sums for those of A, B and C.
 
@@ -153,30 +143,31 @@ def selective_ends_backward_kernel(
             length = tl.load(lengths + row).to(tl.int32)
         dy = load_vector(grad_y + row * D, d, D, EVEN, "")
         C_end = load_vector(C + row * N, n, N, N == NP, "")
-        row_rest, row_drive, row_B = rest + row * LP * D, drive + row * LP * D, B + row * L * N
+        row_x, row_delta, row_B = x + row * L * D, delta + row * L * D, B + row * L * N
         row_sums = sums + part * DB * LP * 2
         sums_pointers = row_sums + 2 * (i[:, None, None] * LP + steps[None, :, None]) + tl.arange(0, 2)[None, None, :]
         channel_pointers = channel_sums + (part * LP + steps[None, :, None]) * N + n[None, None, :]
-        for t in range(0, length, GROUP):
-            dA, r0, c0 = step_backward(
-                dA, row_drive, row_rest, row_B, dy, C_end, t, length, d, n, A2, D, N, EVEN, NEAR, W
+        rest = tl.zeros((DB,), A2.dtype)
+        groups = tl.cdiv(length, GROUP)
+        for back in tl.range(0, groups, num_stages=STAGES):
+            t = (groups - 1 - back) * GROUP
+            dA, rest, r3, c3 = step_backward(
+                dA, rest, row_x, row_delta, row_B, dy, C_end, t + 3, length, d, n, A2, D, N, EVEN, NEAR, W
             )
-            dA, r1, c1 = step_backward(
-                dA, row_drive, row_rest, row_B, dy, C_end, t + 1, length, d, n, A2, D, N, EVEN, NEAR, W
+            dA, rest, r2, c2 = step_backward(
+                dA, rest, row_x, row_delta, row_B, dy, C_end, t + 2, length, d, n, A2, D, N, EVEN, NEAR, W
             )
-            dA, r2, c2 = step_backward(
-                dA, row_drive, row_rest, row_B, dy, C_end, t + 2, length, d, n, A2, D, N, EVEN, NEAR, W
+            dA, rest, r1, c1 = step_backward(
+                dA, rest, row_x, row_delta, row_B, dy, C_end, t + 1, length, d, n, A2, D, N, EVEN, NEAR, W
             )
-            dA, r3, c3 = step_backward(
-                dA, row_drive, row_rest, row_B, dy, C_end, t + 3, length, d, n, A2, D, N, EVEN, NEAR, W
+            dA, rest, r0, c0 = step_backward(
+                dA, rest, row_x, row_delta, row_B, dy, C_end, t, length, d, n, A2, D, N, EVEN, NEAR, W
             )
             tl.store(sums_pointers + 2 * t, sum_last_axis(tl.permute(stack_four(r0, r1, r2, r3), (0, 3, 2, 1)), FOLD))
-            channel_tile_sums = sum_last_axis(tl.permute(stack_four(c0, c1, c2, c3), (2, 3, 1, 0)), FOLD)  # (1, 4, NP)
-            tl.store(channel_pointers + t * N, channel_tile_sums, mask=(n < N)[None, None, :])
+            channel_parts = tl.permute(stack_four_rows(c0, c1, c2, c3), (2, 3, 1, 0))
+            tl.store(channel_pointers + t * N, sum_last_axis(channel_parts, FOLD), mask=(n < N)[None, None, :])
         tl.debug_barrier()  # the sums were stored by other threads than those that load them
-        row_x, row_delta, row_dx, row_ddelta = (
-            x + row * L * D, delta + row * L * D, dx + row * L * D, ddelta + row * L * D,
-        )  # fmt: skip
+        row_dx, row_ddelta = dx + row * L * D, ddelta + row * L * D
         complete_channels(
             row_sums, row_x, row_delta, grad_y + row * D, row_dx, row_ddelta, length, d, L, D, LP, DB, TILE, A2.dtype
         )
@@ -214,7 +205,14 @@ def kernel_constants(D: int, N: int, dtype: torch.dtype, entries: int, per_threa
     size = dtype.itemsize // 4
     DB = max(2, min(next_power_of_two(D), entries // NP // size))
     warps = max(1, min(16, DB * NP * size // (32 * per_thread)))
-    return {"N": N, "DB": DB, "NP": NP, "EVEN": D % DB == 0, "num_warps": warps}
+    return {"D": D, "N": N, "DB": DB, "NP": NP, "EVEN": D % DB == 0, "num_warps": warps}
+
+
+def forward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the constants of the forward kernel."""
+    constants = kernel_constants(D, N, dtype, FORWARD_ENTRIES, FORWARD_PER_THREAD)
+    register_limit = {} if dtype == torch.float64 else {"maxnreg": FORWARD_REGISTERS}
+    return {**constants, "STAGES": FORWARD_STAGES, **register_limit}
 
 
 def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
@@ -226,38 +224,43 @@ def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
     near = min(constants["NP"], 16 // dtype.itemsize)
     threads = max(1, min(constants["DB"], 32 * constants["num_warps"] * near // constants["NP"]))
     register_limit = {} if dtype == torch.float64 else {"maxnreg": MAX_REGISTERS}
-    return {**constants, "NEAR": near, "W": threads, "ROWS": ROWS, "TILE": TILE_STEPS, **register_limit}
+    return {
+        **constants,
+        "NEAR": near,
+        "W": threads,
+        "ROWS": ROWS,
+        "TILE": TILE_STEPS,
+        "STAGES": BACKWARD_STAGES,
+        **register_limit,
+    }
 
 
 def forward(
     x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, lengths: Tensor | None, needs_grad: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return y (R, B, D), and T_t and delta_t x_t (R, B, LP, D), which are empty unless `needs_grad`.
+) -> tuple[Tensor]:
+    """Return y (R, B, D); nothing else is kept for the gradient.
 
-    LP is L rounded up to entire groups of steps. x, delta (R, B, L, D), A (R, D, N), B (R, B, L, N), C (R, B, N),
-    lengths (R, B).
+    x, delta (R, B, L, D), A (R, D, N), B (R, B, L, N), C (R, B, N), lengths (R, B).
     """
     R, rows, L, D = x.shape
-    N = A.shape[-1]
-    constants = kernel_constants(D, N, x.dtype, FORWARD_ENTRIES, FORWARD_PER_THREAD)
-    padded = triton.cdiv(L, GROUP.value) * GROUP.value
+    constants = forward_constants(D, A.shape[-1], x.dtype)
     y = x.new_empty(R, rows, D)
-    rest, drive = (x.new_empty(R, rows, padded, D) if needs_grad else empty_placeholder(x) for _ in range(2))
     if y.numel():
-        saved = (rest, drive) if needs_grad else (None, None)
         selective_ends_forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
-            x, delta, A, B, C, lengths, y, *saved, L, padded, D, rows, **constants
+            x, delta, A, B, C, lengths, y, L, rows, **constants
         )
-    return y, rest, drive
+    return (y,)
 
 
 def backward(
-    grad_y: Tensor, x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, lengths: Tensor | None,
-    y: Tensor, rest: Tensor, drive: Tensor, needs_grad: bool,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the gradients of x, delta, A, B and C."""
+    grad_y: Tensor, x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, lengths: Tensor | None, *rest: Any
+) -> tuple[Tensor, ...]:
+    """Return the gradients of x, delta, A, B and C; `rest` is ignored.
+
+    LP is L rounded up to entire groups of steps.
+    """
     R, rows, L, D = x.shape
-    N, padded = A.shape[-1], rest.shape[2]
+    N, padded = A.shape[-1], triton.cdiv(L, GROUP.value) * GROUP.value
     constants = backward_constants(D, N, x.dtype)
     blocks, programs = triton.cdiv(D, constants["DB"]), triton.cdiv(rows, ROWS)
     dx, ddelta, dB, dC = (torch.empty_like(tensor) for tensor in (x, x, B, C))
@@ -266,8 +269,8 @@ def backward(
     channel_sums = x.new_empty(R, rows, blocks, padded, N)
     if x.numel():
         selective_ends_backward_kernel[(R * programs, blocks)](
-            grad_y, x, delta, A, B, C, lengths, rest, drive, sums, dx, ddelta, dA_parts, channel_sums,
-            L, padded, D, rows, **constants,
+            grad_y, x, delta, A, B, C, lengths, sums, dx, ddelta, dA_parts, channel_sums,
+            L, padded, rows, **constants,
         )  # fmt: skip
         complete_kernel[(R * rows,)](
             channel_sums, B, C, lengths, dB, dC, L, padded, blocks,
