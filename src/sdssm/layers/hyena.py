@@ -19,6 +19,8 @@ from sdssm.layers.channels import (
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.settings import HyenaSettings
+from sdssm.ops.backend import has_kernels
+from sdssm.ops.implicit import MOST_TAPS, MOST_UNITS, implicit_taps
 from sdssm.ops.products import product
 
 #: Decay rates of the windows: a channel decays to 1 % after 1.5 (slowest) or 0.3 (fastest) of the longest input.
@@ -57,6 +59,12 @@ class ImplicitFilter(Convolution):
         self.last = initial.linear(hidden, width, generator, bias=False)
 
     def kernel(self, length: int) -> Tensor:
+        units = max(len(self.frequency), self.features.shape[1])
+        if length <= MOST_TAPS and units <= MOST_UNITS and has_kernels(self.features):
+            layers = [(layer.weight, layer.bias) for layer in self.layers]
+            return implicit_taps(
+                self.features, self.window, self.frequency, layers, self.last.weight, length=length
+            )
         x = self.features[:length]
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
