@@ -62,10 +62,8 @@ class ImplicitFilter(Convolution):
     def kernel(self, length: int) -> Tensor:
         units = max(len(self.frequency), self.features.shape[1])
         if length <= MOST_TAPS and units <= MOST_UNITS and has_kernels(self.features):
-            layers = [(layer.weight, layer.bias) for layer in self.layers]
-            return implicit_taps(
-                self.features, self.window, self.frequency, layers, self.last.weight, length=length
-            )
+            layers = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+            return implicit_taps(self.features, self.window, self.frequency, layers, self.last.weight, length=length)
         x = self.features[:length]
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)

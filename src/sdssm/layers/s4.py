@@ -91,9 +91,7 @@ class DiagonalPlusLowRank(ModalSystem):
         power is needed to truncate the sum, and there are no poles near the circle.
         """
         if length <= SHORT and self.C.shape[-1] <= MOST_MODES and has_kernels(self.log_dt):
-            return low_rank_taps(
-                self.log_dt, self.log_decay, self.frequency, self.P, self.B, self.C, length=length
-            )
+            return low_rank_taps(self.log_dt, self.log_decay, self.frequency, self.P, self.B, self.C, length=length)
         digits = 23 if self.log_dt.dtype == torch.float32 else 52
         points = fft_size((4 if digits == 23 else 12) * length)
         # ((1 - z) - h A (1 + z))^{-1} = (s - h A)^{-1} / (1 + z) with s = (1 - z) / (1 + z) and h = dt / 2.

@@ -29,7 +29,7 @@ def reversed_symbols_kernel(tokens, lengths, symbols, B, L, TB: tl.constexpr, LP
     inside = (b < B)[:, None] & (at >= 0)
     token = tl.load(tokens + row[:, None] * L + at, mask=inside, other=-1)
     mask = (b < B)[:, None] & (place < L)[None, :]
-    tl.store(symbols + (replica * L + place[None, :]) * B + b[:, None], token.to(tl.int8), mask=mask)
+    tl.store(symbols + (replica * L + place[None, :]) * B + b[:, None], token.to(tl.int32), mask=mask)
 
 
 @triton.jit
@@ -42,9 +42,10 @@ def select(table, row, symbols, V: tl.constexpr, WIDTH: tl.constexpr):
 
 
 def reverse_symbols(tokens: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return strings (R, B, L) from their ends on, (R, L, B) as 8-bit integers; -1 stands before their starts."""
+    """Return strings (R, B, L) from their ends on, (R, L, B) as 32-bit integers; -1 stands before their starts."""
     R, B, L = tokens.shape
-    symbols = tokens.new_empty(R, L, B, dtype=torch.int8)
+    # Narrower integers would make Triton choose layouts for `tl.dot` that do not exist for float64.
+    symbols = tokens.new_empty(R, L, B, dtype=torch.int32)
     if symbols.numel():
         reversed_symbols_kernel[(triton.cdiv(B, STRINGS), R)](
             tokens, lengths, symbols, B, L, TB=STRINGS, LP=next_power_of_two(L), num_warps=4

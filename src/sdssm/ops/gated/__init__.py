@@ -66,7 +66,9 @@ def gated_end(
     fits = fits and first_skip.shape == (D,) and second_skip.shape == (D,) and tokens.shape[1] > 0
     if not fits or (lengths is not None and lengths.shape != tokens.shape[:1]):
         shapes = ", ".join(format_shape(x) for x in (table, *(tensor for _, tensor in named), tokens))
-        raise OpsError(f"{op}: the shapes {shapes} do not fit; pass (V, 3 D), (D, T), (D,), (D, T'), (D,), (B, L), (B,)")
+        raise OpsError(
+            f"{op}: the shapes {shapes} do not fit; pass (V, 3 D), (D, T), (D,), (D, T'), (D,), (B, L), (B,)"
+        )
     chosen = backend.choose(table)
     backend.check_backend(op, table, 1)
     with backend.no_autocast(table):

@@ -20,7 +20,9 @@ def gated_end(
     ends = torch.full_like(tokens[:, 0], length) if lengths is None else lengths
     places = ends[:, None] - 1 - torch.arange(length, device=tokens.device)
     rows = table[tokens.gather(1, places.clamp(min=0))]
-    q, k, v = torch.where((places >= 0)[..., None], rows, rows.new_zeros(())).chunk(3, -1)  # from the ends on, (B, L, D)
+    q, k, v = torch.where((places >= 0)[..., None], rows, rows.new_zeros(())).chunk(
+        3, -1
+    )  # from the ends on, (B, L, D)
     filtered = first_skip * k
     for delay in range(min(first.shape[1], length)):
         earlier = torch.nn.functional.pad(k[:, delay:], (0, 0, 0, delay))

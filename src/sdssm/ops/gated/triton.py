@@ -4,8 +4,8 @@
 
 Strings are read from their ends on, so that the second convolution is a sum. The first is a product of its Toeplitz
 matrix (LP, LP) with the inputs (LP, TB), on tensor cores with the precision of float32. q, k and v are selected from
-the table when they are needed. In the backward kernel a program loops over all strings, so that it owns gradients of its
-channel: no partial sums. The first convolution is computed again.
+the table when they are needed. In the backward kernel a program loops over all strings, so that it owns gradients of
+its channel: no partial sums. The first convolution is computed again.
 
 Constants of the kernels: L the length padded to LP, T and U taps, D channels, V symbols padded to VP, TB strings.
 """
@@ -199,10 +199,12 @@ def backward(
     if not grad.numel():
         return tuple(torch.zeros_like(parameter) for parameter in parameters)
     # Taps beyond the length of the strings have no effect.
-    new = [torch.zeros_like if p.dim() == 3 and p.shape[2] > L and p is not table else torch.empty_like for p in parameters]
+    new = [
+        torch.zeros_like if p.dim() == 3 and p.shape[2] > L and p is not table else torch.empty_like for p in parameters
+    ]
     grads = tuple(make(parameter) for make, parameter in zip(new, parameters, strict=True))
     gated_backward_kernel[(D, R, 3)](
         grad, *parameters, symbols, *grads, B,
-        **kernel_constants(table, first, second, L, BACKWARD_STRINGS, B), num_warps=BACKWARD_WARPS,
+        **kernel_constants(table, first, second, L, BACKWARD_STRINGS, B), num_warps=BACKWARD_WARPS, num_stages=1,
     )  # fmt: skip
     return grads

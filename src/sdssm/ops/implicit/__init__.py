@@ -59,7 +59,7 @@ def implicit_taps(
     """
     op = "implicit_taps"
     check_rank(op, "features", features, ("L", "F"))
-    tensors = [features, window, frequency, *(tensor for layer in layers for tensor in layer), last]
+    tensors = (features, window, frequency, *(tensor for layer in layers for tensor in layer), last)
     check_dtypes(op, list(zip(TENSORS, tensors, strict=True)))
     H, D = len(frequency), window.shape[-1]
     shapes = [(H, features.shape[1]), (H,), (H, H), (H,), (H, H), (H,), (D, H)]
@@ -72,6 +72,6 @@ def implicit_taps(
     with backend.no_autocast(features):
         too_large = max(H, features.shape[1]) > MOST_UNITS or length > MOST_TAPS
         if chosen != "triton" or backend.uses_reference(chosen, features) or too_large:
-            return reference.taps(*tensors, length)
+            return reference.taps(features, window, frequency, layers, last, length)
         (taps,) = OPERATION(*(tensor[None].contiguous() for tensor in tensors), length, chosen)
     return taps.squeeze(0)  # its gradient copies nothing, unlike that of taps[0]

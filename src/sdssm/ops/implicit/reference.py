@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,17 +12,12 @@ def taps(
     features: Tensor,
     window: Tensor,
     frequency: Tensor,
-    weight1: Tensor,
-    bias1: Tensor,
-    weight2: Tensor,
-    bias2: Tensor,
-    weight3: Tensor,
-    bias3: Tensor,
+    layers: Sequence[tuple[Tensor, Tensor]],
     last: Tensor,
     length: int,
 ) -> Tensor:
     """Return K (D, length), see `implicit_taps`."""
     x = features[:length]
-    for weight, bias in ((weight1, bias1), (weight2, bias2), (weight3, bias3)):
+    for weight, bias in layers:
         x = torch.sin(frequency * (x @ weight.mT + bias))
     return (x @ last.mT * window[:length]).mT

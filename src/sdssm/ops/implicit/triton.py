@@ -155,11 +155,11 @@ def implicit_parameters_kernel(
             total += slope * tl.load(arguments + place + at * L * H, mask=inside, other=0.0)
         tl.store(d_frequency + replica * H + j, tl.sum(total, axis=0), mask=j < H)
     else:
-        x = tl.sin(rate[None, :] * tl.load(arguments + place + (tl.minimum(layer, 3) - 1) * L * H, mask=inside, other=0.0))
+        x = tl.sin(
+            rate[None, :] * tl.load(arguments + place + (tl.minimum(layer, 3) - 1) * L * H, mask=inside, other=0.0)
+        )
         if layer == 1:
-            store_layer(
-                d_weight2, d_bias2, slopes, x, rate, replica, base + L * H, i, L, LP, H, HP, H, PRECISION, ACC
-            )
+            store_layer(d_weight2, d_bias2, slopes, x, rate, replica, base + L * H, i, L, LP, H, HP, H, PRECISION, ACC)
         elif layer == 2:
             store_layer(
                 d_weight3, d_bias3, slopes, x, rate, replica, base + 2 * L * H, i, L, LP, H, HP, H, PRECISION, ACC

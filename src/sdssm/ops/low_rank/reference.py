@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 
-def taps(
-    log_dt: Tensor, log_decay: Tensor, frequency: Tensor, P: Tensor, B: Tensor, C: Tensor, length: int
-) -> Tensor:
+def taps(log_dt: Tensor, log_decay: Tensor, frequency: Tensor, P: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
     """Return K (D, length), see `low_rank_taps`."""
     h = log_dt.exp()[:, None] / 2
     eigenvalues = torch.complex(-log_decay.exp(), frequency)

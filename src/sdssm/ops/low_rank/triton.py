@@ -55,7 +55,7 @@ def low_rank_forward_kernel(
     channel = row % D
     m = tl.arange(0, MP)
     mask = m < M
-    h, a, ai, r, ri, s, si, q, qi, p, pi, factor = load_system(
+    h, _, _, _, _, s, si, q, qi, p, pi, factor = load_system(
         log_dt, log_decay, frequency, P, row, replica, channel, D, m, mask, M
     )
     b, bi = load_pair(B, replica, channel, D, m, mask, M)
@@ -170,7 +170,6 @@ def low_rank_backward_kernel(
     ds = 2.0 * h * ds + 2.0 * dg
     dsi = 2.0 * h * dsi + 2.0 * dgi
     # strength = 2 h / (1 + h n) with n = 2 Re sum p P
-    n = 2.0 * tl.sum(p * r - pi * ri, axis=0)
     dh += d_strength * 2.0 * factor * factor
     dn = -d_strength * 2.0 * h * h * factor * factor
     dp += 2.0 * dn * r
@@ -232,7 +231,5 @@ def backward(
     if not grad.numel():
         return tuple(torch.zeros_like(parameter) for parameter in parameters)
     grads = tuple(torch.empty_like(parameter) for parameter in parameters)
-    low_rank_backward_kernel[(R * D,)](
-        grad, *parameters, states, sums, *grads, D, **kernel_constants(length, M)
-    )
+    low_rank_backward_kernel[(R * D,)](grad, *parameters, states, sums, *grads, D, **kernel_constants(length, M))
     return grads

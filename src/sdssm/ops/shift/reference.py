@@ -9,5 +9,5 @@ from torch import Tensor
 def taps(B: Tensor, C: Tensor, length: int) -> Tensor:
     """Return K (D, length), see `shift_taps`."""
     N = B.shape[1]
-    sums = [(C[:, l:] * B[:, : max(N - l, 0)]).sum(-1) for l in range(length)]
+    sums = [(C[:, delay:] * B[:, : max(N - delay, 0)]).sum(-1) for delay in range(length)]
     return torch.stack(sums, -1) if sums else B.new_zeros(len(B), 0)

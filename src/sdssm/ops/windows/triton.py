@@ -43,7 +43,7 @@ def window(symbols, replica, time, b, entry, B, L: tl.constexpr, T: tl.constexpr
     delay = tl.where(entry < T * V, entry // V, 0)
     place = time + delay
     mask = (b < B) & (place < L) & (entry <= T * V)
-    symbol = tl.load(symbols + (replica * L + place) * B + b, mask=mask, other=-1).to(tl.int32)
+    symbol = tl.load(symbols + (replica * L + place) * B + b, mask=mask, other=-1)
     is_set = tl.where(entry < T * V, symbol == entry % V, symbol >= 0)
     return tl.where(is_set & mask, 1.0, 0.0).to(ACC)
 
@@ -225,7 +225,8 @@ def backward(
     parts, tap_parts = table.new_empty(steps * tiles, R, 3, constants["WP"], D), table.new_empty(tiles, R, L, D)
     window_backward_kernel[(steps, tiles * columns, R)](
         grad, table, weight, bias, kernel, skip, symbols, parts, tap_parts, B,
-        L=L, U=U, TB=TB, STEPS=BACKWARD_STEPS, **constants, **number_constants(table), num_warps=BACKWARD_WARPS,
+        L=L, U=U, TB=TB, STEPS=BACKWARD_STEPS, **constants, **number_constants(table),
+        num_warps=BACKWARD_WARPS, num_stages=1,
     )  # fmt: skip
     narrow = {**constants, "TD": min(16, next_power_of_two(D))}
     window_parameters_kernel[(triton.cdiv(D, narrow["TD"]), 4, R)](
