@@ -22,6 +22,7 @@ POINTERS = {
     torch.bfloat16: "*bf16",
     torch.float32: "*fp32",
     torch.float64: "*fp64",
+    torch.int32: "*i32",
     torch.int64: "*i64",
 }
 OPTIONS = ("num_warps", "num_stages")

@@ -188,6 +188,10 @@ class ChannelsFirst(Mixer):
         (table,) = symbols
         if state is not None or len(table) > FEW or tokens.shape[1] > SHORT:
             return super().mix_symbols_end(symbols, tokens, state, lengths=lengths, noise=noise)
+        return self.end_of_strings(table, tokens, lengths)
+
+    def end_of_strings(self, table: Tensor, tokens: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return the output at the end of strings (B, L), (B, 1, F). Mixers with a kernel for it override this."""
         return swap_channels(self.end(table, reversed_one_hot(tokens, lengths, table)))
 
     def mix_symbols(

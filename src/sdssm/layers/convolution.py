@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +23,16 @@ from sdssm.layers.channels import (
 )
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.settings import ModeSettings
+from sdssm.ops.backend import has_kernels
+from sdssm.ops.modes import MOST_TAPS, modal_taps
+from sdssm.ops.modes.reference import DISCRETISATIONS, Discretisation
+from sdssm.ops.modes.reference import bilinear as bilinear
+from sdssm.ops.modes.reference import zero_order_hold as zero_order_hold
 from sdssm.ops.products import product
 from sdssm.ops.tables import cached_table
 
-#: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
-Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+#: The names of the discretisations.
+NAMES = {discretisation: name for name, discretisation in DISCRETISATIONS.items()}
 
 
 class Convolution(nn.Module, ABC):
@@ -147,6 +151,11 @@ class DiagonalSystem(ModalSystem):
         return rate, gain if self.B is None else gain * as_complex(self.B)
 
     def kernel(self, length: int) -> Tensor:
+        name = NAMES.get(self.discretisation)
+        if name is not None and length <= MOST_TAPS and has_kernels(self.log_dt):
+            return modal_taps(
+                self.log_dt, self.log_decay, self.frequency, self.C, self.B, length=length, discretisation=name
+            )
         # 2 Re(w z) is the real product of (2 Re w, -2 Im w) and (Re z, Im z), which needs no complex kernels.
         rate, gain = self._discrete()
         rows = torch.view_as_real(powers(rate, 0, length)).flatten(-2)  # (D, L, 2M)
@@ -168,21 +177,6 @@ class DiagonalSystem(ModalSystem):
         x = gain * u[..., None]  # (B, D, M)
         x = x if state is None else x + rate.exp() * state
         return 2 * (as_complex(self.C) * x).real.sum(-1), x
-
-
-def zero_order_hold(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
-    """Discretise with inputs constant during a step: Abar = e^{dt A}, Bbar = (e^{dt A} - 1) / A B."""
-    rate = dt * eigenvalues
-    return rate, rate.expm1() / eigenvalues
-
-
-def bilinear(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
-    """Discretise by the trapezoidal rule.
-
-    Abar = (1 + dt A / 2) / (1 - dt A / 2), Bbar = dt / (1 - dt A / 2) B.
-    """
-    gain = 2 / (2 / dt - eigenvalues)
-    return (eigenvalues * gain).log1p(), gain  # Abar - 1 = A dt / (1 - dt A / 2)
 
 
 @cached_table

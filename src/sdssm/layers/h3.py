@@ -20,8 +20,11 @@ from sdssm.layers.convolution import DiagonalSystem, LtiSystem, bilinear
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.s4d import s4d_lin
 from sdssm.layers.settings import H3Settings
+from sdssm.ops.backend import has_kernels
+from sdssm.ops.gated import gated_end
 from sdssm.ops.linear import linear_map
 from sdssm.ops.products import product
+from sdssm.ops.shift import MOST_STATES, MOST_TAPS, shift_taps
 from sdssm.ops.tables import cached_table
 
 #: Up to this state size a short kernel is computed by a product with a 0/1 matrix of N^2 L entries.
@@ -55,6 +58,8 @@ class ShiftSystem(LtiSystem):
 
     def kernel(self, length: int) -> Tensor:
         taps = min(length, self.places)
+        if taps <= MOST_TAPS and self.places <= MOST_STATES and has_kernels(self.C):
+            return shift_taps(self.B, self.C, length=taps)
         if taps <= SHORT and self.places <= SMALL_STATE:
             rows = (self.C @ shifted_rows(self.C, self.places, taps).flatten(1)).reshape(len(self.C), taps, self.places)
             kernel: Tensor = (rows @ self.B[..., None]).squeeze(-1)
@@ -139,6 +144,13 @@ class H3(ChannelsFirst):
         k, inputs = self.shift.run(k, inputs, carry=carry)
         y, modes = self.diagonal.run(k * v, modes, carry=carry)
         return swap_channels(linear_over_channels(self.output, y * q)), (inputs, modes) if carry else None
+
+    def end_of_strings(self, table: Tensor, tokens: Tensor, lengths: Tensor | None) -> Tensor:
+        if not has_kernels(table):
+            return super().end_of_strings(table, tokens, lengths)
+        shift, diagonal = (system.kernel(tokens.shape[1]) for system in (self.shift, self.diagonal))
+        y = gated_end(table, shift, self.shift.skip, diagonal, self.diagonal.skip, tokens, lengths)
+        return self.output(y)[:, None]  # type: ignore[no-any-return]  # a module's
 
     def end(self, table: Tensor, one_hot: Tensor) -> Tensor:
         length = one_hot.shape[1]

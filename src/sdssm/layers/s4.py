@@ -7,9 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.layers.channels import fft_size
+from sdssm.layers.channels import SHORT, fft_size
 from sdssm.layers.convolution import LtiMixer, ModalSystem, as_complex, repeated
 from sdssm.layers.settings import ModeSettings, S4Settings
+from sdssm.ops.backend import has_kernels
+from sdssm.ops.low_rank import MOST_MODES, low_rank_taps
 from sdssm.ops.tables import cached_table
 
 #: Initial imaginary parts of B are clipped here; otherwise those of the fastest modes would dominate.
@@ -88,6 +90,8 @@ class DiagonalPlusLowRank(ModalSystem):
         L) equal to the unit roundoff both are about the same: 3e-6 of the largest tap for M = 4 L in float32. No matrix
         power is needed to truncate the sum, and there are no poles near the circle.
         """
+        if length <= SHORT and self.C.shape[-1] <= MOST_MODES and has_kernels(self.log_dt):
+            return low_rank_taps(self.log_dt, self.log_decay, self.frequency, self.P, self.B, self.C, length=length)
         digits = 23 if self.log_dt.dtype == torch.float32 else 52
         points = fft_size((4 if digits == 23 else 12) * length)
         # ((1 - z) - h A (1 + z))^{-1} = (s - h A)^{-1} / (1 + z) with s = (1 - z) / (1 + z) and h = dt / 2.

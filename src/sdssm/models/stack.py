@@ -157,7 +157,7 @@ class Stack(nn.Module):
             return final if self.query is None else self.query_step(symbols, final)
         if self.query is not None:
             tokens, lengths = self._with_query(tokens, lengths)
-        return self._run(tokens, state, lengths=lengths, carry=False, ends=True, noise=noise)[0][:, 0]
+        return self._run(tokens, state, lengths=lengths, carry=False, ends=True, noise=noise)[0].squeeze(1)
 
     def _final_states(self, tokens: Tensor, state: State, lengths: Tensor | None) -> tuple[SymbolTransitions, Tensor]:
         """Return the transitions of a single-layer SD-SSM, and its states (B, N) at the end of strings (B, L).

@@ -88,6 +88,12 @@ def uses_reference(chosen: str, first: Tensor) -> bool:
     return chosen == "reference" or first.dtype in NARROW or torch.compiler.is_compiling()
 
 
+def has_kernels(tensor: Tensor) -> bool:
+    """Whether the Triton kernels compute operations on tensors like this one."""
+    chosen = choose(tensor)
+    return chosen == "triton" and not uses_reference(chosen, tensor) and not is_autocast_enabled(tensor)
+
+
 def check_mode(op: str, mode: str) -> None:
     """Raise `OpsError` for an unknown mode."""
     if mode not in MODES:
