@@ -21,6 +21,8 @@ from sdssm.ops.padding import next_power_of_two
 LEAST_ROWS, MOST_SYMBOLS, STATES = 2048, 4, range(16, 65)
 #: Rows per program.
 ROWS = 16
+#: Rows that are sorted by length, so that the rows of a program are about equally long.
+SORTED = 128
 #: Warps per program.
 WARPS = 4
 
@@ -86,24 +88,44 @@ def row_norms(z):
     return norm
 
 
+@triton.jit
+def rows_of_tile(lengths, replica, L, B, TB: tl.constexpr, GROUP: tl.constexpr):
+    """Return the strings of the program (TB), whether they exist, and their lengths.
+
+    Of each GROUP strings the first tile takes the TB longest. The tiles of the longest strings start first.
+    """
+    groups = tl.cdiv(B, GROUP)
+    group = tl.program_id(1) % groups
+    slot = tl.program_id(1) // groups * TB + tl.arange(0, TB)
+    in_range = group * GROUP + slot < B
+    if lengths is None:
+        string = group * GROUP + slot
+        length = tl.where(in_range, L, 0)
+    else:
+        string = tl.arange(0, GROUP)
+        place = group * GROUP + string
+        steps = tl.load(lengths + replica * B + place, mask=place < B, other=-1).to(tl.int32)
+        key = steps * GROUP - string  # no two are equal
+        rank = tl.sum((key[None, :] > key[:, None]).to(tl.int32), axis=1)
+        string = group * GROUP + tl.sum(tl.where(slot[:, None] == rank[None, :], string[None, :], 0), axis=1)
+        length = tl.load(lengths + replica * B + string, mask=in_range, other=0).to(tl.int32)
+    return string, in_range, length
+
+
 @triton.jit(do_not_specialize=["L", "B"])
 def tiles_forward_kernel(
     A, b, tokens, x0, lengths, states, final, factors, L, B,
-    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
+    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, GROUP: tl.constexpr, RESCALE: tl.constexpr,
 ):  # fmt: skip
     """Compute x_t = A[token_t] x_{t-1} + b[token_t], with RESCALE divided by its norm.
 
     The same as recurrence_forward_kernel, for TB rows of a replica.
     """
-    replica = tl.program_id(1).to(tl.int64)
-    string = tl.program_id(0) * TB + tl.arange(0, TB)
-    in_range = string < B
+    replica = tl.program_id(0).to(tl.int64)
+    string, in_range, length = rows_of_tile(lengths, replica, L, B, TB, GROUP)
     row = replica * B + string
     n = tl.arange(0, NP)
     mask = in_range[:, None] & (n < N)[None, :]
-    length = tl.full((TB,), 0, tl.int32) + tl.where(in_range, L, 0)
-    if lengths is not None:
-        length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
     longest = tl.max(length, axis=0)
 
     a0, a0_low = symbol_parts(A, replica, 0, V, N, NP, True)
@@ -141,21 +163,17 @@ def tiles_forward_kernel(
 @triton.jit(do_not_specialize=["L", "B"])
 def tiles_backward_kernel(
     A, tokens, grad_states, grad_final, lengths, states, factors, adjoints, dx0, L, B,
-    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
+    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, GROUP: tl.constexpr, RESCALE: tl.constexpr,
 ):  # fmt: skip
     """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A[token_t]^T dz_t, backwards in t.
 
     The same as recurrence_backward_kernel, for TB rows of a replica.
     """
-    replica = tl.program_id(1).to(tl.int64)
-    string = tl.program_id(0) * TB + tl.arange(0, TB)
-    in_range = string < B
+    replica = tl.program_id(0).to(tl.int64)
+    string, in_range, length = rows_of_tile(lengths, replica, L, B, TB, GROUP)
     row = replica * B + string
     n = tl.arange(0, NP)
     mask = in_range[:, None] & (n < N)[None, :]
-    length = tl.full((TB,), 0, tl.int32) + tl.where(in_range, L, 0)
-    if lengths is not None:
-        length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
     longest = tl.max(length, axis=0)
 
     a0, a0_low = symbol_parts(A, replica, 0, V, N, NP, False)
@@ -204,6 +222,16 @@ def is_faster(A: Tensor, tokens: Tensor, mode: str) -> bool:
     return mode == "recurrent" and fits and R * B >= LEAST_ROWS
 
 
+def group_size(B: int) -> int:
+    """Return how many of B rows are sorted together."""
+    return min(SORTED, max(ROWS, next_power_of_two(B)))
+
+
+def grid_of(R: int, B: int) -> tuple[int, int]:
+    """Return the number of programs: replicas, and tiles of all groups of sorted rows."""
+    return R, triton.cdiv(B, group_size(B)) * (group_size(B) // ROWS)
+
+
 def forward(
     A: Tensor, b: Tensor | None, tokens: Tensor, x0: Tensor | None, lengths: Tensor | None, rescale: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -212,9 +240,9 @@ def forward(
     _, B, L = tokens.shape
     states, final = A.new_empty(R, B, L, N), A.new_empty(R, B, N)
     factors = A.new_empty((R, B, L) if rescale else (0,))
-    tiles_forward_kernel[(triton.cdiv(B, ROWS), R)](
+    tiles_forward_kernel[grid_of(R, B)](
         A, b, tokens, x0, lengths, states, final, factors if rescale else None, L, B,
-        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, num_warps=WARPS,
+        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, GROUP=group_size(B), RESCALE=rescale, num_warps=WARPS,
     )  # fmt: skip
     return states, final, factors
 
@@ -227,8 +255,8 @@ def backward(
     R, V, N, _ = A.shape
     _, B, L = tokens.shape
     adjoints, dx0 = torch.empty_like(states), A.new_empty(R, B, N)
-    tiles_backward_kernel[(triton.cdiv(B, ROWS), R)](
+    tiles_backward_kernel[grid_of(R, B)](
         A, tokens, grad_states, grad_final, lengths, states, factors if rescale else None, adjoints, dx0, L, B,
-        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, num_warps=WARPS,
+        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, GROUP=group_size(B), RESCALE=rescale, num_warps=WARPS,
     )  # fmt: skip
     return adjoints, dx0
