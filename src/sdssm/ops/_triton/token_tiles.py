@@ -19,12 +19,10 @@ from sdssm.ops.padding import next_power_of_two
 
 #: Where it was faster: least number of rows, largest number of symbols (each costs a product), sizes of a state.
 LEAST_ROWS, MOST_SYMBOLS, STATES = 2048, 4, range(16, 65)
-#: Rows per program.
-ROWS = 16
+#: Rows per program and its warps, forward and backward.
+FORWARD, BACKWARD = (16, 4), (16, 4)
 #: Rows that are sorted by length, so that the rows of a program are about equally long.
 SORTED = 128
-#: Warps per program.
-WARPS = 4
 
 
 @triton.jit
@@ -218,18 +216,15 @@ def is_faster(A: Tensor, tokens: Tensor, mode: str) -> bool:
     """Whether these kernels are used for A (R, V, N, N) and tokens (R, B, L)."""
     R, B, _ = tokens.shape
     _, V, N, _ = A.shape
-    fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and B >= ROWS
+    fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and B >= FORWARD[0]
     return mode == "recurrent" and fits and R * B >= LEAST_ROWS
 
 
-def group_size(B: int) -> int:
-    """Return how many of B rows are sorted together."""
-    return min(SORTED, max(ROWS, next_power_of_two(B)))
-
-
-def grid_of(R: int, B: int) -> tuple[int, int]:
-    """Return the number of programs: replicas, and tiles of all groups of sorted rows."""
-    return R, triton.cdiv(B, group_size(B)) * (group_size(B) // ROWS)
+def launch(R: int, B: int, tile: tuple[int, int]) -> tuple[tuple[int, int], dict[str, int]]:
+    """Return the number of programs (replicas, and tiles of all groups of sorted rows), and the constants of a tile."""
+    rows, warps = tile
+    group = min(SORTED, max(rows, next_power_of_two(B)))
+    return (R, triton.cdiv(B, group) * (group // rows)), {"TB": rows, "GROUP": group, "num_warps": warps}
 
 
 def forward(
@@ -240,9 +235,10 @@ def forward(
     _, B, L = tokens.shape
     states, final = A.new_empty(R, B, L, N), A.new_empty(R, B, N)
     factors = A.new_empty((R, B, L) if rescale else (0,))
-    tiles_forward_kernel[grid_of(R, B)](
+    grid, tile = launch(R, B, FORWARD)
+    tiles_forward_kernel[grid](
         A, b, tokens, x0, lengths, states, final, factors if rescale else None, L, B,
-        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, GROUP=group_size(B), RESCALE=rescale, num_warps=WARPS,
+        V=V, N=N, NP=next_power_of_two(N), RESCALE=rescale, **tile,
     )  # fmt: skip
     return states, final, factors
 
@@ -255,8 +251,9 @@ def backward(
     R, V, N, _ = A.shape
     _, B, L = tokens.shape
     adjoints, dx0 = torch.empty_like(states), A.new_empty(R, B, N)
-    tiles_backward_kernel[grid_of(R, B)](
+    grid, tile = launch(R, B, BACKWARD)
+    tiles_backward_kernel[grid](
         A, tokens, grad_states, grad_final, lengths, states, factors if rescale else None, adjoints, dx0, L, B,
-        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, GROUP=group_size(B), RESCALE=rescale, num_warps=WARPS,
+        V=V, N=N, NP=next_power_of_two(N), RESCALE=rescale, **tile,
     )  # fmt: skip
     return adjoints, dx0
