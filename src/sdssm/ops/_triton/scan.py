@@ -28,7 +28,7 @@ LEAST_DOT = 16
 #: Columns of the product of a block of 64 for each program, in float32, and its warps.
 PRODUCT_COLUMNS, PRODUCT_WARPS = 64, 4
 #: Loads of matrices that are on their way to shared memory; with 1 the next matrix is loaded to registers.
-PRODUCT_STAGES = 1
+PRODUCT_STAGES = 3
 
 
 def grid(source: Source, chunk: int, constants: dict[str, Any]) -> tuple[int, int]:

@@ -40,7 +40,7 @@ class Tile:
 
 
 #: The tiles of the kernels of mixed_rows.py in float32. With float64 they are smaller.
-NORMS, MATRICES, GRADIENTS = Tile(64, 32, 4, 4, 2), Tile(64, 64, 2, 4, 2), Tile(64, 16, 4, 4, 2)
+NORMS, MATRICES, GRADIENTS = Tile(64, 32, 4, 4, 2), Tile(64, 64, 2, 4, 2), Tile(64, 8, 8, 4, 2)
 #: Rows for which a program computes matrices.
 MATRIX_ROWS = 16
 #: The gradient of the weights is summed over at most this many groups of rows and columns.
