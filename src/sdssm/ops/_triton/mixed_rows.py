@@ -4,12 +4,13 @@
 
 M_t = sum_k weights_t[k] A_k for a tile of positions t is a product of two matrices, weights x dictionary. A program
 takes a tile of positions, some columns and a block of rows at a time: these entries of all its M_t are one tile
-(P, I * J), computed by tensor cores from the same entries of the dictionary. A block has several rows, since the latency
-of a product does not depend on their number. A sum down a column is a sum over the blocks, without an exchange between
-threads.
+(P, ROWS * J), computed by tensor cores from the same entries of the dictionary. A block has several rows, since the
+latency of a product hardly depends on their number. A sum down a column is a sum over the blocks, without an exchange
+between threads.
 
-Arguments and constants of the kernels: a replica has `positions` positions, a tile P of them, J columns and I rows; KP
-is K padded to a power of two of at least MIN_PADDED; transposed is the dictionary as (R, N * N, K); ACC is the accumulator's dtype; NVIDIA: in float32, on such a GPU.
+Arguments and constants of the kernels: a replica has `positions` positions, a tile P of them, J columns and ROWS rows;
+KP is K padded to a power of two of at least MIN_PADDED; `transposed` is the dictionary as (R, N * N, K); ACC is the
+accumulator's dtype; NVIDIA: in float32, on such a GPU.
 """
 
 from __future__ import annotations
@@ -37,64 +38,65 @@ def load_weights(weights, position, inside, K: tl.constexpr, KP: tl.constexpr, A
 
 
 @triton.jit
-def place_of_rows(start, column, N: tl.constexpr, J: tl.constexpr, I: tl.constexpr):
-    """Return the offsets of I rows and J columns in a matrix, row after row (I * J), and whether they are inside it."""
-    i = start + tl.arange(0, I * J) // J
-    j = column + tl.arange(0, I * J) % J
+def place_of_rows(start, column, N: tl.constexpr, J: tl.constexpr, ROWS: tl.constexpr):
+    """Return the offsets of some rows and columns in a matrix, row after row, and whether they are inside it."""
+    i = start + tl.arange(0, ROWS * J) // J
+    j = column + tl.arange(0, ROWS * J) % J
     return i * N + j, (i < N) & (j < N)
 
 
 @triton.jit
 def dictionary_rows(
-    dictionary, start, column, K: tl.constexpr, N: tl.constexpr, KP: tl.constexpr, J: tl.constexpr, I: tl.constexpr,
-    ACC: tl.constexpr,
+    dictionary, start, column, K: tl.constexpr, N: tl.constexpr, KP: tl.constexpr, J: tl.constexpr,
+    ROWS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Load J columns of I rows of every A_k, (KP, I * J)."""
+    """Load J columns of ROWS rows of every A_k, (KP, ROWS * J)."""
     k = tl.arange(0, KP)[:, None]
-    place, inside = place_of_rows(start, column, N, J, I)
+    place, inside = place_of_rows(start, column, N, J, ROWS)
     return tl.load(dictionary + k * N * N + place[None, :], mask=(k < K) & inside[None, :], other=0.0).to(ACC)
 
 
 @triton.jit
 def store_dictionary_rows(
-    dictionary, part, start, column, K: tl.constexpr, N: tl.constexpr, KP: tl.constexpr, J: tl.constexpr, I: tl.constexpr,
+    dictionary, part, start, column, K: tl.constexpr, N: tl.constexpr, KP: tl.constexpr, J: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Store J columns of I rows of every A_k, (KP, I * J)."""
+    """Store J columns of ROWS rows of every A_k, (KP, ROWS * J)."""
     k = tl.arange(0, KP)[:, None]
-    place, inside = place_of_rows(start, column, N, J, I)
+    place, inside = place_of_rows(start, column, N, J, ROWS)
     tl.store(dictionary + k * N * N + place[None, :], part, mask=(k < K) & inside[None, :])
 
 
 @triton.jit
 def transposed_rows(
-    transposed, start, column, K: tl.constexpr, N: tl.constexpr, KP: tl.constexpr, J: tl.constexpr, I: tl.constexpr,
-    ACC: tl.constexpr,
+    transposed, start, column, K: tl.constexpr, N: tl.constexpr, KP: tl.constexpr, J: tl.constexpr,
+    ROWS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Load J columns of I rows of every A_k from the transposed dictionary (N * N, K): (I * J, KP)."""
+    """Load J columns of ROWS rows of every A_k from the transposed dictionary (N * N, K): (ROWS * J, KP)."""
     k = tl.arange(0, KP)[None, :]
-    place, inside = place_of_rows(start, column, N, J, I)
+    place, inside = place_of_rows(start, column, N, J, ROWS)
     return tl.load(transposed + place[:, None] * K + k, mask=inside[:, None] & (k < K), other=0.0).to(ACC)
 
 
 @triton.jit
 def mixed_rows(
     transposed, w, w_rest, start, column, K: tl.constexpr, N: tl.constexpr, KP: tl.constexpr, J: tl.constexpr,
-    I: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
+    ROWS: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Return I rows of M_t for all positions of the tile, (P, I * J).
+    """Return ROWS rows of M_t for all positions of the tile, (P, ROWS * J).
 
     Tensor cores read the columns of a right factor of float32, so the transposed dictionary needs no rearrangement.
     """
-    D, D_rest = split(transposed_rows(transposed, start, column, K, N, KP, J, I, ACC), NVIDIA)
+    D, D_rest = split(transposed_rows(transposed, start, column, K, N, KP, J, ROWS, ACC), NVIDIA)
     return multiply(w, w_rest, tl.trans(D), tl.trans(D_rest), NVIDIA, ACC)
 
 
 @triton.jit
-def for_each_row(x, I: tl.constexpr):
-    """Repeat what belongs to the columns, (P, J), for every row: (P, I * J)."""
+def for_each_row(x, ROWS: tl.constexpr):
+    """Repeat what belongs to the columns, (P, J), for every row: (P, ROWS * J)."""
     P: tl.constexpr = x.shape[0]
     J: tl.constexpr = x.shape[1]
-    return tl.reshape(tl.broadcast_to(x[:, None, :], (P, I, J)), (P, I * J))
+    return tl.reshape(tl.broadcast_to(x[:, None, :], (P, ROWS, J)), (P, ROWS * J))
 
 
 @triton.jit
@@ -134,7 +136,7 @@ def power_of(x, exponent, NVIDIA: tl.constexpr):
 @triton.jit(do_not_specialize=ANY_COUNT)
 def norms_kernel(
     transposed, weights, p, norms, positions,
-    N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, P: tl.constexpr, J: tl.constexpr, I: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, P: tl.constexpr, J: tl.constexpr, ROWS: tl.constexpr,
     NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute norms_t[j] = (sum_i |M_t[i, j]|^p)^(1/p).
@@ -151,36 +153,38 @@ def norms_kernel(
     transposed += replica * K * N * N
     w, w_rest = split(load_weights(weights, position, inside, K, KP, ACC), NVIDIA)
     power = tl.load(p + replica).to(ACC)
-    total = tl.zeros((P, I * J), ACC)  # of the rows that have the same place in their blocks
+    total = tl.zeros((P, ROWS * J), ACC)  # of the rows that have the same place in their blocks
     if power == 1.0:
-        for start in range(0, N, I):
-            total += tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, I, NVIDIA, ACC))
-        rho = tl.sum(tl.reshape(total, (P, I, J)), axis=1)
+        for start in range(0, N, ROWS):
+            total += tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
+        rho = tl.sum(tl.reshape(total, (P, ROWS, J)), axis=1)
     else:
         reference = tl.zeros((P, J), ACC)
         if (power > 4.0) | (tl.float64 == ACC):
-            for start in range(0, N, I):
-                size = tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, I, NVIDIA, ACC))
-                reference = tl.maximum(reference, tl.max(tl.reshape(size, (P, I, J)), axis=1))
+            for start in range(0, N, ROWS):
+                size = tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
+                reference = tl.maximum(reference, tl.max(tl.reshape(size, (P, ROWS, J)), axis=1))
         else:
-            largest = tl.zeros((I * J, KP), ACC)
-            for start in range(0, N, I):
-                largest = tl.maximum(largest, tl.abs(transposed_rows(transposed, start, column, K, N, KP, J, I, ACC)))
-            reference += tl.max(tl.reshape(tl.max(largest, axis=1), (I, J)), axis=0)[None, :]
+            largest = tl.zeros((ROWS * J, KP), ACC)
+            for start in range(0, N, ROWS):
+                largest = tl.maximum(
+                    largest, tl.abs(transposed_rows(transposed, start, column, K, N, KP, J, ROWS, ACC))
+                )
+            reference += tl.max(tl.reshape(tl.max(largest, axis=1), (ROWS, J)), axis=0)[None, :]
         divisor = tl.where(reference > 0.0, reference, 1.0)
-        inverse = for_each_row(1.0 / divisor, I)
-        divisor = for_each_row(divisor, I)
+        inverse = for_each_row(1.0 / divisor, ROWS)
+        divisor = for_each_row(divisor, ROWS)
         if power == 2.0:
-            for start in range(0, N, I):
-                size = tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, I, NVIDIA, ACC))
+            for start in range(0, N, ROWS):
+                size = tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
                 ratio = times_inverse(size, divisor, inverse, ACC)
                 total += ratio * ratio
-            rho = reference * tl.sqrt(tl.sum(tl.reshape(total, (P, I, J)), axis=1))
+            rho = reference * tl.sqrt(tl.sum(tl.reshape(total, (P, ROWS, J)), axis=1))
         else:
-            for start in range(0, N, I):
-                size = tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, I, NVIDIA, ACC))
+            for start in range(0, N, ROWS):
+                size = tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
                 total += power_of(times_inverse(size, divisor, inverse, ACC), power, NVIDIA)
-            sums = tl.sum(tl.reshape(total, (P, I, J)), axis=1)
+            sums = tl.sum(tl.reshape(total, (P, ROWS, J)), axis=1)
             rho = reference * tl.where(sums > 0.0, tl.exp2(tl.log2(sums) / power), 0.0)
     tl.store(norms + position[:, None] * N + j[None, :], rho, mask=inside[:, None] & (j < N)[None, :])
 
@@ -188,13 +192,13 @@ def norms_kernel(
 @triton.jit(do_not_specialize=ANY_COUNT)
 def matrices_kernel(
     transposed, weights, norms, matrices, count, rows, L, first_row, first_step, steps, blocks_per_program,
-    N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, P: tl.constexpr, J: tl.constexpr, I: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, P: tl.constexpr, J: tl.constexpr, ROWS: tl.constexpr,
     NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Store A_t, that is M_t with its columns divided by norms_t, for a piece of every replica.
 
-    The piece are `steps` steps of some rows, `count` positions; matrices is (R, count, N, N). A program has J columns and
-    some blocks of I rows.
+    The piece are `steps` steps of some rows, `count` positions; matrices is (R, count, N, N). A program has J columns
+    and some blocks of ROWS rows.
     """
     replica = tl.program_id(2).to(tl.int64)
     columns: tl.constexpr = (N + J - 1) // J
@@ -210,12 +214,12 @@ def matrices_kernel(
     if norms is not None:
         mask = inside[:, None] & (j < N)[None, :]
         divisor = tl.load(norms + position[:, None] * N + j[None, :], mask=mask, other=1.0).to(ACC)
-    inverse = for_each_row(1.0 / divisor, I)
-    divisor = for_each_row(divisor, I)
-    first = tl.program_id(0) // columns * blocks_per_program * I
-    for start in range(first, tl.minimum(first + blocks_per_program * I, N), I):
-        mixed = mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, I, NVIDIA, ACC)
-        place, in_matrix = place_of_rows(start, column, N, J, I)
+    inverse = for_each_row(1.0 / divisor, ROWS)
+    divisor = for_each_row(divisor, ROWS)
+    first = tl.program_id(0) // columns * blocks_per_program * ROWS
+    for start in range(first, tl.minimum(first + blocks_per_program * ROWS, N), ROWS):
+        mixed = mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC)
+        place, in_matrix = place_of_rows(start, column, N, J, ROWS)
         matrix = times_inverse(mixed, divisor, inverse, ACC)
         tl.store(matrices + place[None, :], matrix, mask=inside[:, None] & in_matrix[None, :])
 
@@ -237,7 +241,7 @@ def previous_states(states, x0, replica, positions, rows, at, L, j, mask, N: tl.
 def gradients_kernel(
     dictionary, weights, norms, p, adjoints, pullbacks, states, x0, ddictionary, dweights,
     positions, rows, L, tiles, blocks_per_program,
-    N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, P: tl.constexpr, J: tl.constexpr, I: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, P: tl.constexpr, J: tl.constexpr, ROWS: tl.constexpr,
     NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute partial sums of dA_k = sum_t weights_t[k] dM_t and of dweights_t[k] = <A_k, dM_t>.
@@ -246,8 +250,9 @@ def gradients_kernel(
 
         dM[i, j] = x_j / rho_j (dz_i - h_j sign(M_ij) (|M_ij| / rho_j)^(p-1)).
 
-    A program has `tiles` tiles of positions, J columns and some blocks of I rows. ddictionary (segments, R, K, N, N) is
-    summed over the segments of tiles afterwards, dweights (groups, R, positions, K) over the groups of rows and columns.
+    A program has `tiles` tiles of positions, J columns and some blocks of ROWS rows. Afterwards ddictionary
+    (segments, R, K, N, N) is summed over the segments of tiles, and dweights (groups, R, positions, K) over the groups
+    of rows and columns.
     """
     replica = tl.program_id(2).to(tl.int64)
     group = tl.program_id(0).to(tl.int64)
@@ -264,10 +269,10 @@ def gradients_kernel(
     first = tl.program_id(1) * tiles
     last = tl.minimum(first + tiles, tl.cdiv(positions, P))
     for block in range(blocks_per_program):
-        start = (tl.program_id(0) // columns * blocks_per_program + block) * I
-        i = start + tl.arange(0, I)
-        D, D_rest = split(dictionary_rows(dictionary, start, column, K, N, KP, J, I, ACC), NVIDIA)
-        dA = tl.zeros((KP, I * J), ACC)
+        start = (tl.program_id(0) // columns * blocks_per_program + block) * ROWS
+        i = start + tl.arange(0, ROWS)
+        D, D_rest = split(dictionary_rows(dictionary, start, column, K, N, KP, J, ROWS, ACC), NVIDIA)
+        dA = tl.zeros((KP, ROWS * J), ACC)
         if NVIDIA:
             dA_left, dA_right = dA, dA
         for tile in range(first, last):
@@ -288,11 +293,11 @@ def gradients_kernel(
                 inverse = 1.0 / rho
                 x = times_inverse(x, rho, inverse, ACC)
                 h *= x
-                mixed = tl.reshape(multiply(w, w_rest, D, D_rest, NVIDIA, ACC), (P, I, J))
+                mixed = tl.reshape(multiply(w, w_rest, D, D_rest, NVIDIA, ACC), (P, ROWS, J))
                 ratio = times_inverse(mixed, rho[:, None, :], inverse[:, None, :], ACC)  # A_t
                 slope = with_sign_of(ratio, power_of(tl.abs(ratio), exponent, NVIDIA), ACC)
                 dM = dz[:, :, None] * x[:, None, :] - h[:, None, :] * slope
-            dM, dM_rest = split(tl.reshape(dM, (P, I * J)), NVIDIA)
+            dM, dM_rest = split(tl.reshape(dM, (P, ROWS * J)), NVIDIA)
             dw = multiply_transposed(dM, dM_rest, D, D_rest, NVIDIA, ACC)
             place = dweights + at[:, None] * K + k[None, :]
             part_mask = inside[:, None] & (k < K)[None, :]
@@ -307,4 +312,4 @@ def gradients_kernel(
                 dA += multiply(tl.trans(w), tl.trans(w_rest), dM, dM_rest, NVIDIA, ACC)
         if NVIDIA:
             dA += dA_left + dA_right
-        store_dictionary_rows(ddictionary, dA, start, column, K, N, KP, J, I)
+        store_dictionary_rows(ddictionary, dA, start, column, K, N, KP, J, ROWS)

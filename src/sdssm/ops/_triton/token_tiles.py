@@ -4,8 +4,9 @@
 
 With one row per program (recurrence.py) A[token_t] is read from the caches at every step, which is fastest for few rows
 but limited by the caches for thousands. Here the V matrices stay on chip, TB states are multiplied with each of them,
-and every row selects the product of its own symbol. On an H200 with 64 replicas of 128 rows, V 2, N 64 and lengths up
-to 40 it takes 142 us instead of 310 us; for fewer than about 2,000 rows it is slower.
+and every row selects the product of its own symbol. The rows of a program are about equally long, so that few of its
+steps are past the length of a row. On an H200 with 64 replicas of 128 rows, V 2, N 64 and lengths up to 40 it took 142
+instead of 310 us before the rows were sorted; for fewer than about 2,000 rows it was slower.
 """
 
 from __future__ import annotations
@@ -216,7 +217,8 @@ def is_faster(A: Tensor, tokens: Tensor, mode: str) -> bool:
     """Whether these kernels are used for A (R, V, N, N) and tokens (R, B, L)."""
     R, B, _ = tokens.shape
     _, V, N, _ = A.shape
-    fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and B >= FORWARD[0]
+    rows, _ = FORWARD
+    fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and rows <= B
     return mode == "recurrent" and fits and R * B >= LEAST_ROWS
 
 

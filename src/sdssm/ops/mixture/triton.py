@@ -28,6 +28,7 @@ from sdssm.ops._triton.source import Source, accumulator, has_tensor_cores
 from sdssm.ops._triton.tile import DENSE, MIXTURE
 from sdssm.ops.padding import next_power_of_two
 
+
 @dataclass(frozen=True)
 class Tile:
     """Positions, columns and rows that a program has at a time, its warps, and the loads that are on their way."""
@@ -62,7 +63,7 @@ def tile_constants(dictionary: Tensor, tile: Tile) -> dict[str, Any]:
         "KP": max(MIN_PADDED, next_power_of_two(dictionary.shape[1])),
         "P": tile.positions // 2 if is_float64 else tile.positions,
         "J": 16 if is_float64 else min(tile.columns, padded),
-        "I": 1 if is_float64 else min(tile.rows, padded),
+        "ROWS": 1 if is_float64 else min(tile.rows, padded),
         "NVIDIA": not is_float64 and has_tensor_cores(dictionary),
         "ACC": tl.float64 if is_float64 else tl.float32,
         "num_warps": tile.warps,
@@ -87,9 +88,7 @@ def column_norms(dictionary: Tensor, transposed: Tensor, weights: Tensor, p: Ten
     return norms
 
 
-def matrices_of(
-    dictionary: Tensor, transposed: Tensor, weights: Tensor, norms: Tensor | None, piece: Piece
-) -> Tensor:
+def matrices_of(dictionary: Tensor, transposed: Tensor, weights: Tensor, norms: Tensor | None, piece: Piece) -> Tensor:
     """Return the matrices A_t of a piece, (rows, steps, 1, N, N)."""
     _, B, L, _ = weights.shape
     N = dictionary.shape[-1]
@@ -97,8 +96,8 @@ def matrices_of(
     count = rows * piece.count
     matrices = dictionary.new_empty((R * rows, piece.count, 1, N, N), dtype=accumulator(dictionary.dtype))
     fixed = tile_constants(dictionary, MATRICES)
-    blocks = max(1, MATRIX_ROWS // fixed["I"])
-    groups = triton.cdiv(N, fixed["J"]) * triton.cdiv(N, blocks * fixed["I"])
+    blocks = max(1, MATRIX_ROWS // fixed["ROWS"])
+    groups = triton.cdiv(N, fixed["J"]) * triton.cdiv(N, blocks * fixed["ROWS"])
     matrices_kernel[(groups, triton.cdiv(count, fixed["P"]), R)](
         transposed[piece.replicas], weights[piece.replicas], None if norms is None else norms[piece.replicas], matrices,
         count, B, L, piece.rows.start, piece.steps.start, piece.count, blocks, **fixed,
@@ -116,7 +115,7 @@ def parameter_gradients(
     if weights.numel() == 0:
         return torch.zeros_like(dictionary), torch.zeros_like(weights)
     fixed = tile_constants(dictionary, GRADIENTS)
-    columns, blocks = triton.cdiv(N, fixed["J"]), triton.cdiv(N, fixed["I"])
+    columns, blocks = triton.cdiv(N, fixed["J"]), triton.cdiv(N, fixed["ROWS"])
     blocks_per_program = triton.cdiv(blocks, max(1, min(blocks, GROUPS // columns)))
     groups = columns * triton.cdiv(blocks, blocks_per_program)
     all_tiles = triton.cdiv(B * L, fixed["P"])

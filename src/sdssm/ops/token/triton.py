@@ -45,8 +45,8 @@ def token_weight_gradient_kernel(
 
     parts is (splits, R, V, N * N + N), or (splits, R, V, N * N) without BIAS.
 
-    order, if present, lists a replica's positions sorted by symbol, and bounds (R, V + 1) the first of each symbol. With
-    LISTED each symbol has a list of its own, order (R, V, positions), and bounds (R, V) are their lengths.
+    order, if present, lists a replica's positions sorted by symbol, and bounds (R, V + 1) the first of each symbol.
+    With LISTED each symbol has a list of its own, order (R, V, positions), and bounds (R, V) are their lengths.
     Without order the positions are visited step by step, all rows of a step together, up to the longest of the lengths.
     """
     replica_symbol = tl.program_id(0).to(tl.int64)
