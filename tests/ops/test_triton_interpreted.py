@@ -119,12 +119,12 @@ def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.
 @pytest.mark.parametrize("options", [{"b": True, "lengths": True}, {"x0": False, "lengths": True}, {}], ids=str)
 def test_gradient_from_lists_of_positions(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A program has several groups of the listed positions, and there are symbols without a position."""
-    from sdssm.ops._triton import symbol_order
+    from sdssm.ops._triton import symbol_lists
     from sdssm.ops.token import triton as token
 
     monkeypatch.setattr(token, "LEAST_LISTED", 0)
     monkeypatch.setattr(token, "PROGRAMS", 1)
-    monkeypatch.setattr(symbol_order, "BLOCK", 32)
+    monkeypatch.setattr(symbol_lists, "BLOCK", 32)
     compare_with_reference(Case("token", 50, 5, lead=(2, 3), symbols=7, **options), "triton", "recurrent")
     compare_with_reference(Case("token", 3, 5, lead=(2, 1), symbols=7, **options), "triton", "recurrent")
 
@@ -132,12 +132,12 @@ def test_gradient_from_lists_of_positions(options: dict[str, Any], monkeypatch: 
 @interpreted
 @pytest.mark.parametrize("has_lengths", [False, True])
 def test_symbol_order(has_lengths: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops._triton import symbol_order
+    from sdssm.ops._triton import symbol_lists
 
-    monkeypatch.setattr(symbol_order, "BLOCK", 16)
+    monkeypatch.setattr(symbol_lists, "BLOCK", 16)
     tokens = torch.randint(0, 3, (2, 4, 9), generator=torch.Generator().manual_seed(0))
     lengths = torch.tensor([[0, 9, 3, 5], [1, 2, 9, 0]])
-    order, counts = symbol_order.symbol_order(tokens, lengths if has_lengths else None, 3)
+    order, counts = symbol_lists.symbol_order(tokens, lengths if has_lengths else None, 3)
     inside = torch.arange(9) < (lengths[..., None] if has_lengths else 9)
     for replica in range(2):
         for symbol in range(3):

@@ -17,7 +17,7 @@ from sdssm.ops._triton import token_tiles
 from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops._triton.scan import scan_backward, scan_forward
 from sdssm.ops._triton.source import Source
-from sdssm.ops._triton.symbol_order import symbol_order
+from sdssm.ops._triton.symbol_lists import symbol_order
 from sdssm.ops._triton.tile import TOKEN
 from sdssm.ops.padding import next_power_of_two
 
