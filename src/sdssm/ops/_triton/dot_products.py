@@ -12,10 +12,10 @@ from sdssm.ops._triton.tile import ANY_LENGTH, coefficients, dictionary_tile, l2
 
 
 @triton.jit
-def step_vector(vectors, place, n, mask, ACC: tl.constexpr):
+def step_vector(vectors, place, n, mask, SP: tl.constexpr, ACC: tl.constexpr):
     """Load b_t or the outside gradient of a step, zeros without it; it is loaded a step ahead."""
     if vectors is None:
-        return tl.zeros(n.shape, ACC)
+        return tl.zeros((SP,), ACC)
     else:
         return tl.load(vectors + place + n, mask=mask, other=0.0).to(ACC)
 
@@ -63,7 +63,7 @@ def dot_products_kernel(
     index = matrix_index(tokens, row, replica, start, L, count, SOURCE)
     w, rho = coefficients(weights, norms, index, count, S, SP, KP, SOURCE, RESIDENT, ACC)
     place = row * L + start if ADJOINT else index
-    vector = step_vector(vectors, place * N + head * S, n, mask, ACC)
+    vector = step_vector(vectors, place * N + head * S, n, mask, SP, ACC)
     factor = 1.0
     if ADJOINT and RESCALE:
         factor = tl.load(factors + row * L + start).to(ACC)
@@ -74,7 +74,7 @@ def dot_products_kernel(
         ahead = matrix_index(tokens, row, replica, t_ahead, L, count, SOURCE)
         w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, SOURCE, RESIDENT, ACC)
         place = row * L + t_ahead if ADJOINT else ahead
-        vector_ahead = step_vector(vectors, place * N + head * S, n, mask, ACC)
+        vector_ahead = step_vector(vectors, place * N + head * S, n, mask, SP, ACC)
         if PREFETCH:
             a_ahead = transition(A, dictionary, w_ahead, rho_ahead, ahead, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
         else:

@@ -79,7 +79,7 @@ def transposed_rows(
 
 
 @triton.jit
-def mixed_rows(
+def mix_rows(
     transposed, w, w_rest, start, column, K: tl.constexpr, N: tl.constexpr, KP: tl.constexpr, J: tl.constexpr,
     ROWS: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
@@ -156,13 +156,13 @@ def norms_kernel(
     total = tl.zeros((P, ROWS * J), ACC)  # of the rows that have the same place in their blocks
     if power == 1.0:
         for start in range(0, N, ROWS):
-            total += tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
+            total += tl.abs(mix_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
         rho = tl.sum(tl.reshape(total, (P, ROWS, J)), axis=1)
     else:
         reference = tl.zeros((P, J), ACC)
         if (power > 4.0) | (tl.float64 == ACC):
             for start in range(0, N, ROWS):
-                size = tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
+                size = tl.abs(mix_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
                 reference = tl.maximum(reference, tl.max(tl.reshape(size, (P, ROWS, J)), axis=1))
         else:
             largest = tl.zeros((ROWS * J, KP), ACC)
@@ -176,13 +176,13 @@ def norms_kernel(
         divisor = for_each_row(divisor, ROWS)
         if power == 2.0:
             for start in range(0, N, ROWS):
-                size = tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
+                size = tl.abs(mix_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
                 ratio = times_inverse(size, divisor, inverse, ACC)
                 total += ratio * ratio
             rho = reference * tl.sqrt(tl.sum(tl.reshape(total, (P, ROWS, J)), axis=1))
         else:
             for start in range(0, N, ROWS):
-                size = tl.abs(mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
+                size = tl.abs(mix_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC))
                 total += power_of(times_inverse(size, divisor, inverse, ACC), power, NVIDIA)
             sums = tl.sum(tl.reshape(total, (P, ROWS, J)), axis=1)
             rho = reference * tl.where(sums > 0.0, tl.exp2(tl.log2(sums) / power), 0.0)
@@ -218,7 +218,7 @@ def matrices_kernel(
     divisor = for_each_row(divisor, ROWS)
     first = tl.program_id(0) // columns * blocks_per_program * ROWS
     for start in range(first, tl.minimum(first + blocks_per_program * ROWS, N), ROWS):
-        mixed = mixed_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC)
+        mixed = mix_rows(transposed, w, w_rest, start, column, K, N, KP, J, ROWS, NVIDIA, ACC)
         place, in_matrix = place_of_rows(start, column, N, J, ROWS)
         matrix = times_inverse(mixed, divisor, inverse, ACC)
         tl.store(matrices + place[None, :], matrix, mask=inside[:, None] & in_matrix[None, :])
@@ -312,4 +312,5 @@ def gradients_kernel(
                 dA += multiply(tl.trans(w), tl.trans(w_rest), dM, dM_rest, NVIDIA, ACC)
         if NVIDIA:
             dA += dA_left + dA_right
+        tl.debug_barrier()  # another thread may read what was stored in dweights
         store_dictionary_rows(ddictionary, dA, start, column, K, N, KP, J, ROWS)
