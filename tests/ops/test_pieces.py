@@ -28,7 +28,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_agrees_with_the_reference_in_pieces(
     rows_at_once: int, options: dict[str, Any], mode: str, L: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No dictionary fits the registers; several pieces follow one another, and programs add up several tiles."""
+    """No dictionary fits the registers; several pieces follow one another; programs add up several tiles and blocks."""
     from sdssm.ops._triton import pieces, source
     from sdssm.ops.mixture import triton as mixture
 
@@ -36,8 +36,9 @@ def test_agrees_with_the_reference_in_pieces(
     monkeypatch.setattr(source, "RESIDENT_BYTES", 0)
     monkeypatch.setattr(pieces, "ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(pieces, "WORKSPACE", steps * rows_at_once * 5 * 5 * 8)
-    monkeypatch.setattr(mixture, "POSITIONS", 32)
+    monkeypatch.setattr(mixture, "GRADIENTS", mixture.Tile(32, 16, 2, 4, 1))
     monkeypatch.setattr(mixture, "PROGRAMS", 1)
+    monkeypatch.setattr(mixture, "GROUPS", 2)
     compare_with_reference(Case("mixture", L, 5, lead=(3, 2), **options), "triton", mode)
 
 

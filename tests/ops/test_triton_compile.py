@@ -95,7 +95,8 @@ def test_compiles(capability: int, kind: str, N: int, dtype: torch.dtype, monkey
     states, final, *rest = module.forward(*args, rescale=False, mode="parallel")
     # `lengths` is the last argument of forward; the saved outputs follow it in backward.
     module.backward(states, final, *args[: at + 1], states, *rest, rescale=False, mode="parallel")
-    assert {"products_kernel", "recurrence_forward_kernel", "recurrence_backward_kernel"} <= set(compiled_kernels)
+    products = "products_kernel" if kind == "diagonal" else "dot_products_kernel"
+    assert {products, "recurrence_forward_kernel", "recurrence_backward_kernel"} <= set(compiled_kernels)
     homogeneous = [value if place != (1 if kind != "mixture" else 2) else None for place, value in enumerate(args)]
     module.forward(*homogeneous, rescale=True, mode="recurrent")
 
@@ -113,7 +114,9 @@ def compiled_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("V", "N", "rescale"), [(2, 64, True), (4, 60, False)])
-def test_token_tiles_compile(V: int, N: int, rescale: bool, compiled_kernels: list[str]) -> None:
+def test_token_tiles_compile(
+    V: int, N: int, rescale: bool, compiled_kernels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = importlib.import_module("sdssm.ops.token.triton")
     R, B, L = 2, 1024, 9
     A, b, x0 = new(R, V, N, N), None if rescale else new(R, V, N), new(R, B, N) if rescale else None
@@ -122,6 +125,9 @@ def test_token_tiles_compile(V: int, N: int, rescale: bool, compiled_kernels: li
     args = (None, final, A, b, tokens, x0, lengths, states, factors)
     module.backward(*args, rescale=rescale, mode="recurrent")
     assert {"tiles_forward_kernel", "tiles_backward_kernel", "token_weight_gradient_kernel"} <= set(compiled_kernels)
+    monkeypatch.setattr(module, "LEAST_LISTED", 0)
+    module.backward(*args, rescale=rescale, mode="recurrent")
+    assert "symbol_order_kernel" in compiled_kernels
 
 
 @pytest.mark.parametrize(("N", "dtype"), [(64, torch.float32), (60, torch.float64), (512, torch.float32)])

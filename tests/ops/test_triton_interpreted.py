@@ -101,14 +101,65 @@ def test_many_symbols() -> None:
 @pytest.mark.parametrize("symbols", [1, 2, 3, 4])
 @pytest.mark.parametrize("options", [{"b": True, "x0": False}, {"rescale": True}], ids=str)
 def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels for many rows: two tiles of rows, the last short, with different lengths within a tile."""
+    """The kernels for many rows: two groups of sorted rows, the last short, with different lengths within a tile."""
     from sdssm.ops._triton import token_tiles
 
     used: list[bool] = []
     is_faster = token_tiles.is_faster
     monkeypatch.setattr(token_tiles, "is_faster", lambda *args: used.append(is_faster(*args)) or used[-1])  # type: ignore[func-returns-value]
     monkeypatch.setattr(token_tiles, "LEAST_ROWS", 1)
-    case = Case("token", 4, 17, lead=(2, 18), lengths=symbols > 1, dtype=torch.float32, symbols=symbols, **options)
+    monkeypatch.setattr(token_tiles, "SORTED", 32)
+    case = Case("token", 4, 17, lead=(2, 35), lengths=symbols > 1, dtype=torch.float32, symbols=symbols, **options)
     for through in ("states", "final"):
         compare_with_reference(case, "triton", "recurrent", through=through)
     assert used == [True] * 4
+
+
+@interpreted
+@pytest.mark.parametrize("options", [{"b": True, "lengths": True}, {"x0": False, "lengths": True}, {}], ids=str)
+def test_gradient_from_lists_of_positions(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program has several groups of the listed positions, and there are symbols without a position."""
+    from sdssm.ops._triton import symbol_lists
+    from sdssm.ops.token import triton as token
+
+    monkeypatch.setattr(token, "LEAST_LISTED", 0)
+    monkeypatch.setattr(token, "PROGRAMS", 1)
+    monkeypatch.setattr(symbol_lists, "BLOCK", 32)
+    compare_with_reference(Case("token", 50, 5, lead=(2, 3), symbols=7, **options), "triton", "recurrent")
+    compare_with_reference(Case("token", 3, 5, lead=(2, 1), symbols=7, **options), "triton", "recurrent")
+
+
+@interpreted
+@pytest.mark.parametrize("has_lengths", [False, True])
+def test_symbol_order(has_lengths: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdssm.ops._triton import symbol_lists
+
+    monkeypatch.setattr(symbol_lists, "BLOCK", 16)
+    tokens = torch.randint(0, 3, (2, 4, 9), generator=torch.Generator().manual_seed(0))
+    lengths = torch.tensor([[0, 9, 3, 5], [1, 2, 9, 0]])
+    order, counts = symbol_lists.symbol_order(tokens, lengths if has_lengths else None, 3)
+    inside = torch.arange(9) < (lengths[..., None] if has_lengths else 9)
+    for replica in range(2):
+        for symbol in range(3):
+            expected = ((tokens[replica] == symbol) & inside[replica if has_lengths else 0]).flatten().nonzero()[:, 0]
+            assert order[replica, symbol, : counts[replica, symbol]].tolist() == expected.tolist()
+
+
+@interpreted
+@pytest.mark.parametrize("rescale", [False, True])
+def test_products_of_several_large_blocks(rescale: bool) -> None:
+    """Two blocks that are multiplied by tl.dot, in chunks."""
+    generator = torch.Generator().manual_seed(0)
+    A = torch.randn(2, 20, 2, 17, 17, generator=generator, dtype=torch.float64) / 5
+    b = None if rescale else torch.randn(2, 20, 34, generator=generator, dtype=torch.float64)
+    x0 = torch.randn(2, 34, generator=generator, dtype=torch.float64)
+    weight = torch.randn(2, 20, 34, generator=generator, dtype=torch.float64)
+
+    def results(backend: str) -> list[torch.Tensor]:
+        leaf = A.clone().requires_grad_()
+        with ops.use_backend(backend):
+            states, _ = ops.block_diagonal_scan(leaf, b, x0, rescale=rescale, mode="parallel")
+        return [states.detach(), *torch.autograd.grad((states * weight).sum(), leaf)]
+
+    for actual, expected in zip(results("triton"), results("reference"), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Chunk products: each chunk of a row as one affine map, for all chunks at once.
+"""Chunk products: each chunk of a row as one affine map, for all chunks at once. For small blocks.
 
 For chunk c over t = start .. stop-1 the forward kernel computes x_end = P_c x_start + r_c,
 
@@ -14,22 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from sdssm.ops._triton.tensor_cores import multiply, split
 from sdssm.ops._triton.tile import ANY_LENGTH, coefficients, dictionary_tile, l2_norm, matrix_index, transition
-
-
-@triton.jit
-def block_product(Q, a, DOT: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr):
-    """Return Q a^T for each block: by tl.dot for large blocks, by a sum for blocks too small for it.
-
-    With the transposes, the running product Q = P^T is the left factor, which tensor cores take from registers.
-    """
-    if DOT:
-        left, left_rest = split(tl.reshape(Q, (Q.shape[1], Q.shape[2])), NVIDIA)
-        right, right_rest = split(tl.reshape(a, (a.shape[1], a.shape[2])), NVIDIA)
-        return multiply(left, left_rest, tl.trans(right), tl.trans(right_rest), NVIDIA, ACC)[None, :, :]
-    else:
-        return tl.sum(Q[:, :, None, :] * a[:, None, :, :], axis=3)
 
 
 @triton.jit(do_not_specialize=ANY_LENGTH)
@@ -40,7 +25,7 @@ def products_kernel(
     count: tl.constexpr, SOURCE: tl.constexpr,
     H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
     RESIDENT: tl.constexpr, PREFETCH: tl.constexpr, RESCALE: tl.constexpr, ADJOINT: tl.constexpr,
-    JB: tl.constexpr, DOT: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
+    JB: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute products P_c (rows, C, H, S, S), remainders r_c (rows, C, N) and scales (rows, C, H, J).
 
@@ -93,7 +78,7 @@ def products_kernel(
             a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
         if ADJOINT and RESCALE:
             a = a * tl.load(factors + row * L + t).to(ACC)
-        Q = block_product(Q, a, DOT, NVIDIA, ACC)
+        Q = tl.sum(Q[:, :, None, :] * a[:, None, :, :], axis=3)  # Q a^T for each block
         if ADJOINT:
             if grad_states is not None:
                 at = (row * L + t) * N + n

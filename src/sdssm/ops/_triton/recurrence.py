@@ -89,8 +89,12 @@ def recurrence_forward_kernel(
             x += bias
         if RESCALE:
             norm = l2_norm(x, ACC)
-            x = tl.where(norm > 0.0, x / norm, 0.0)  # a zero state stays zero
-            tl.store(factors + row * L + t, tl.where(norm > 0.0, 1.0 / norm, 0.0))
+            inverse = tl.where(norm > 0.0, 1.0 / norm, 0.0)  # a zero state stays zero
+            if tl.float64 == ACC:
+                x = tl.where(norm > 0.0, x / norm, 0.0)
+            else:
+                x *= inverse
+            tl.store(factors + row * L + t, inverse)
         tl.store(states + (row * L + t) * N + n, x, mask=mask)
         index, w, rho = ahead, w_ahead, rho_ahead
         ahead, w_ahead, rho_ahead = further, w_further, rho_further

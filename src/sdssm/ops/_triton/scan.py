@@ -13,6 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
+from sdssm.ops._triton.dot_products import dot_products_kernel
 from sdssm.ops._triton.products import products_kernel
 from sdssm.ops._triton.recurrence import recurrence_backward_kernel, recurrence_forward_kernel
 from sdssm.ops._triton.source import Source, accumulator, has_tensor_cores
@@ -22,6 +23,12 @@ from sdssm.ops.padding import next_power_of_two
 
 #: Blocks larger than this have no chunk products, since two of them do not fit one multiprocessor: a row is one chunk.
 MAX_PRODUCT = 128
+#: The smallest blocks that are multiplied by tl.dot.
+LEAST_DOT = 16
+#: Columns of the product of a block of 64 for each program, in float32, and its warps.
+PRODUCT_COLUMNS, PRODUCT_WARPS = 64, 4
+#: Loads of matrices that are on their way to shared memory; with 1 the next matrix is loaded to registers.
+PRODUCT_STAGES = 3
 
 
 def grid(source: Source, chunk: int, constants: dict[str, Any]) -> tuple[int, int]:
@@ -149,7 +156,7 @@ def chunk_products(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return P (rows, C, H, S, S), r (rows, C, N) and the log-scale of the columns of P (rows, C, H, S).
 
-    See products_kernel.
+    See products_kernel and dot_products_kernel.
     """
     constants = source.tile(all_blocks=False)
     columns = product_columns(source, constants)
@@ -159,18 +166,25 @@ def chunk_products(
     remainders = source.A.new_empty((source.rows, chunks, source.state), dtype=dtype)
     groups = triton.cdiv(size, columns)
     scales = source.A.new_empty((source.rows, chunks, blocks, groups), dtype=dtype)
-    uses_tensor_cores = dtype == torch.float32 and has_tensor_cores(source.A)
-    if size >= 16:
-        # Four warps are the group that multiplies 64 x 64 blocks by tensor cores; eight would do part of it twice.
-        constants["num_warps"] = min(
-            constants["num_warps"] * 2, 4 if uses_tensor_cores and constants["SP"] <= 64 else 8
-        )
-    products_kernel[(*grid(source, chunk, constants), groups)](
+    arguments = (
         *source.arguments(), b, grad_states, grad_final, lengths, factors if rescale else None,
         products, remainders, scales, *source.sizes(chunk),
-        PREFETCH=source.kind is DENSE and constants["SP"] == 64, RESCALE=rescale, ADJOINT=adjoint,
-        JB=columns, DOT=size >= 16, NVIDIA=uses_tensor_cores, num_stages=1, **constants,
     )  # fmt: skip
+    fixed = {
+        **constants, "PREFETCH": source.kind is DENSE and constants["SP"] == 64, "RESCALE": rescale,
+        "ADJOINT": adjoint, "JB": columns, "num_stages": 1,
+    }  # fmt: skip
+    launched = (*grid(source, chunk, constants), groups)
+    if size < LEAST_DOT:
+        products_kernel[launched](*arguments, **fixed)
+    else:
+        # Four warps are the group that multiplies 64 x 64 blocks by tensor cores; eight would do part of it twice.
+        uses_tensor_cores = dtype == torch.float32 and has_tensor_cores(source.A)
+        most = PRODUCT_WARPS if uses_tensor_cores and constants["SP"] <= 64 else 8
+        fixed["num_warps"] = min(constants["num_warps"] * 2, most)
+        stages = PRODUCT_STAGES if fixed["PREFETCH"] else 1
+        fixed["PREFETCH"] = fixed["PREFETCH"] and stages == 1
+        dot_products_kernel[launched](*arguments, STAGES=stages, NVIDIA=uses_tensor_cores, **fixed)
     if groups > 1:
         scales = scales.repeat_interleave(columns, dim=-1)[..., :size]
     return products, remainders, scales
@@ -180,7 +194,7 @@ def product_columns(source: Source, constants: dict[str, Any]) -> int:
     """Return the columns of a chunk product per program: all of a small block, 32 of a large one."""
     padded: int = constants["SP"]
     if padded * source.dtype.itemsize <= 256:
-        return padded
+        return min(padded, PRODUCT_COLUMNS)
     return 32
 
 

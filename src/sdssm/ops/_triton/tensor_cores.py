@@ -101,3 +101,24 @@ def multiply_add_transposed(acc, left, right, NVIDIA: tl.constexpr, ACC: tl.cons
         return tl.dot(tl.trans(left0), right0, acc, out_dtype=ACC)
     else:
         return tl.dot(tl.trans(left), right, acc, input_precision="ieee", out_dtype=ACC)
+
+
+@triton.jit
+def reordered(x):
+    """Return x with the columns of each group of eight in the order 0, 2, 4, 6, 1, 3, 5, 7.
+
+    A thread that has columns 2 t and 2 t + 1 of a product then has columns t and t + 4, which are those that it needs
+    of a left factor. So a product becomes the left factor of the next one without an exchange between threads.
+    """
+    groups: tl.constexpr = x.shape[1] // 8
+    by_thread = tl.reshape(x, (x.shape[0], groups, 4, 2))
+    return tl.reshape(tl.permute(by_thread, (0, 1, 3, 2)), (x.shape[0], x.shape[1]))
+
+
+@triton.jit
+def multiply_transposed(left, left_rest, right, right_rest, NVIDIA: tl.constexpr, ACC: tl.constexpr):
+    """Return left right^T for two factors that were split; the left one may be a product."""
+    if NVIDIA:
+        left, left_rest = reordered(left), reordered(left_rest)
+        right, right_rest = reordered(right), reordered(right_rest)
+    return multiply(left, left_rest, tl.trans(right), tl.trans(right_rest), NVIDIA, ACC)

@@ -60,11 +60,13 @@ def coefficients(
     """Load weights_t (KP) and norms_t (SP), which turn a dictionary into A_t.
 
     Separate from `transition`, so that the coefficients of a step are loaded while the previous step is mixed. With
-    TOKEN the dictionary is the matrices of the symbols, and one of them has weight 1.
+    TOKEN the dictionary is the matrices of the symbols, and one of them has weight 1; of two, w is its number.
     """
     if RESIDENT and SOURCE == TOKEN:
-        w = (tl.arange(0, KP) == index % count).to(ACC)
-        return w, index
+        if KP == 2:
+            return index % count, index
+        else:
+            return (tl.arange(0, KP) == index % count).to(ACC), index
     elif RESIDENT:
         k = tl.arange(0, KP)
         w = tl.load(weights + index * count + k, mask=k < count, other=0.0).to(ACC)
@@ -87,7 +89,10 @@ def transition(
     i = tl.arange(0, SP)[None, :, None]
     j = tl.arange(0, SP)[None, None, :]
     inside = (h < H) & (i < S) & (j < S)
-    if RESIDENT and SOURCE == TOKEN:  # a selection: 0 times an infinite entry of another matrix would be NaN
+    if RESIDENT and SOURCE == TOKEN and dictionary.shape[0] == 2:
+        first, second = tl.split(tl.permute(dictionary, (1, 0)))
+        a = tl.reshape(tl.where(w == 1, second, first).to(ACC), (1, SP, SP))
+    elif RESIDENT and SOURCE == TOKEN:  # a selection: 0 times an infinite entry of another matrix would be NaN
         a = tl.reshape(tl.sum(tl.where((w > 0.0)[:, None], dictionary.to(ACC), 0.0), axis=0), (1, SP, SP))
     elif RESIDENT:
         a = tl.reshape(tl.sum(w[:, None] * dictionary.to(ACC), axis=0), (1, SP, SP))

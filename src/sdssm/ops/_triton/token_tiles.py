@@ -4,8 +4,9 @@
 
 With one row per program (recurrence.py) A[token_t] is read from the caches at every step, which is fastest for few rows
 but limited by the caches for thousands. Here the V matrices stay on chip, TB states are multiplied with each of them,
-and every row selects the product of its own symbol. On an H200 with 64 replicas of 128 rows, V 2, N 64 and lengths up
-to 40 it takes 142 us instead of 310 us; for fewer than about 2,000 rows it is slower.
+and every row selects the product of its own symbol. The rows of a program are about equally long, so that few of its
+steps are past the length of a row. On an H200 with 64 replicas of 128 rows, V 2, N 64 and lengths up to 40 it took 142
+instead of 310 us before the rows were sorted; for fewer than about 2,000 rows it was slower.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from sdssm.ops.padding import next_power_of_two
 
 #: Where it was faster: least number of rows, largest number of symbols (each costs a product), sizes of a state.
 LEAST_ROWS, MOST_SYMBOLS, STATES = 2048, 4, range(16, 65)
-#: Rows per program.
-ROWS = 16
-#: Warps per program.
-WARPS = 4
+#: Rows per program and its warps, forward and backward.
+FORWARD, BACKWARD = (16, 4), (16, 4)
+#: Rows that are sorted by length, so that the rows of a program are about equally long.
+SORTED = 128
 
 
 @triton.jit
@@ -86,24 +87,44 @@ def row_norms(z):
     return norm
 
 
+@triton.jit
+def rows_of_tile(lengths, replica, L, B, TB: tl.constexpr, GROUP: tl.constexpr):
+    """Return the strings of the program (TB), whether they exist, and their lengths.
+
+    Of each GROUP strings the first tile takes the TB longest. The tiles of the longest strings start first.
+    """
+    groups = tl.cdiv(B, GROUP)
+    group = tl.program_id(1) % groups
+    slot = tl.program_id(1) // groups * TB + tl.arange(0, TB)
+    in_range = group * GROUP + slot < B
+    if lengths is None:
+        string = group * GROUP + slot
+        length = tl.where(in_range, L, 0)
+    else:
+        string = tl.arange(0, GROUP)
+        place = group * GROUP + string
+        steps = tl.load(lengths + replica * B + place, mask=place < B, other=-1).to(tl.int32)
+        key = steps * GROUP - string  # no two are equal
+        rank = tl.sum((key[None, :] > key[:, None]).to(tl.int32), axis=1)
+        string = group * GROUP + tl.sum(tl.where(slot[:, None] == rank[None, :], string[None, :], 0), axis=1)
+        length = tl.load(lengths + replica * B + string, mask=in_range, other=0).to(tl.int32)
+    return string, in_range, length
+
+
 @triton.jit(do_not_specialize=["L", "B"])
 def tiles_forward_kernel(
     A, b, tokens, x0, lengths, states, final, factors, L, B,
-    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
+    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, GROUP: tl.constexpr, RESCALE: tl.constexpr,
 ):  # fmt: skip
     """Compute x_t = A[token_t] x_{t-1} + b[token_t], with RESCALE divided by its norm.
 
     The same as recurrence_forward_kernel, for TB rows of a replica.
     """
-    replica = tl.program_id(1).to(tl.int64)
-    string = tl.program_id(0) * TB + tl.arange(0, TB)
-    in_range = string < B
+    replica = tl.program_id(0).to(tl.int64)
+    string, in_range, length = rows_of_tile(lengths, replica, L, B, TB, GROUP)
     row = replica * B + string
     n = tl.arange(0, NP)
     mask = in_range[:, None] & (n < N)[None, :]
-    length = tl.full((TB,), 0, tl.int32) + tl.where(in_range, L, 0)
-    if lengths is not None:
-        length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
     longest = tl.max(length, axis=0)
 
     a0, a0_low = symbol_parts(A, replica, 0, V, N, NP, True)
@@ -141,21 +162,17 @@ def tiles_forward_kernel(
 @triton.jit(do_not_specialize=["L", "B"])
 def tiles_backward_kernel(
     A, tokens, grad_states, grad_final, lengths, states, factors, adjoints, dx0, L, B,
-    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
+    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, GROUP: tl.constexpr, RESCALE: tl.constexpr,
 ):  # fmt: skip
     """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A[token_t]^T dz_t, backwards in t.
 
     The same as recurrence_backward_kernel, for TB rows of a replica.
     """
-    replica = tl.program_id(1).to(tl.int64)
-    string = tl.program_id(0) * TB + tl.arange(0, TB)
-    in_range = string < B
+    replica = tl.program_id(0).to(tl.int64)
+    string, in_range, length = rows_of_tile(lengths, replica, L, B, TB, GROUP)
     row = replica * B + string
     n = tl.arange(0, NP)
     mask = in_range[:, None] & (n < N)[None, :]
-    length = tl.full((TB,), 0, tl.int32) + tl.where(in_range, L, 0)
-    if lengths is not None:
-        length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
     longest = tl.max(length, axis=0)
 
     a0, a0_low = symbol_parts(A, replica, 0, V, N, NP, False)
@@ -200,8 +217,16 @@ def is_faster(A: Tensor, tokens: Tensor, mode: str) -> bool:
     """Whether these kernels are used for A (R, V, N, N) and tokens (R, B, L)."""
     R, B, _ = tokens.shape
     _, V, N, _ = A.shape
-    fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and B >= ROWS
+    rows, _ = FORWARD
+    fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and rows <= B
     return mode == "recurrent" and fits and R * B >= LEAST_ROWS
+
+
+def launch(R: int, B: int, tile: tuple[int, int]) -> tuple[tuple[int, int], dict[str, int]]:
+    """Return the number of programs (replicas, and tiles of all groups of sorted rows), and the constants of a tile."""
+    rows, warps = tile
+    group = min(SORTED, max(rows, next_power_of_two(B)))
+    return (R, triton.cdiv(B, group) * (group // rows)), {"TB": rows, "GROUP": group, "num_warps": warps}
 
 
 def forward(
@@ -212,9 +237,10 @@ def forward(
     _, B, L = tokens.shape
     states, final = A.new_empty(R, B, L, N), A.new_empty(R, B, N)
     factors = A.new_empty((R, B, L) if rescale else (0,))
-    tiles_forward_kernel[(triton.cdiv(B, ROWS), R)](
+    grid, tile = launch(R, B, FORWARD)
+    tiles_forward_kernel[grid](
         A, b, tokens, x0, lengths, states, final, factors if rescale else None, L, B,
-        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, num_warps=WARPS,
+        V=V, N=N, NP=next_power_of_two(N), RESCALE=rescale, **tile,
     )  # fmt: skip
     return states, final, factors
 
@@ -227,8 +253,9 @@ def backward(
     R, V, N, _ = A.shape
     _, B, L = tokens.shape
     adjoints, dx0 = torch.empty_like(states), A.new_empty(R, B, N)
-    tiles_backward_kernel[(triton.cdiv(B, ROWS), R)](
+    grid, tile = launch(R, B, BACKWARD)
+    tiles_backward_kernel[grid](
         A, tokens, grad_states, grad_final, lengths, states, factors if rescale else None, adjoints, dx0, L, B,
-        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, num_warps=WARPS,
+        V=V, N=N, NP=next_power_of_two(N), RESCALE=rescale, **tile,
     )  # fmt: skip
     return adjoints, dx0

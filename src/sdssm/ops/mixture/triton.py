@@ -12,6 +12,7 @@ needed. Otherwise the matrices of one piece of the sequences after another are w
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,59 +28,79 @@ from sdssm.ops._triton.source import Source, accumulator, has_tensor_cores
 from sdssm.ops._triton.tile import DENSE, MIXTURE
 from sdssm.ops.padding import next_power_of_two
 
-#: Positions and columns of a tile, and warps: 16 entries for each thread (in float64 a quarter of them).
-POSITIONS, COLUMNS, WARPS = 64, 32, 4
-#: Rows for which a program computes gradients or matrices. Gradients take 2 us of latency for each row, and two
-#: programs share a multiprocessor: few rows spread a small batch evenly over the GPU.
-GRADIENT_ROWS, MATRIX_ROWS = 8, 16
+
+@dataclass(frozen=True)
+class Tile:
+    """Positions, columns and rows that a program has at a time, its warps, and the loads that are on their way."""
+
+    positions: int
+    columns: int
+    rows: int
+    warps: int
+    stages: int
+
+
+#: The tiles of the kernels of mixed_rows.py in float32. With float64 they are smaller.
+NORMS, MATRICES, GRADIENTS = Tile(64, 32, 4, 4, 2), Tile(64, 64, 2, 4, 2), Tile(64, 8, 8, 4, 2)
+#: Rows for which a program computes matrices.
+MATRIX_ROWS = 16
 #: The gradient of the weights is summed over at most this many groups of rows and columns.
 GROUPS = 64
 #: Desired number of programs that compute gradients: each adds up as many positions as that leaves.
-PROGRAMS = 512
+PROGRAMS = 264
 #: The smallest blocks (padded) whose chunk products are computed from matrices in memory, by tensor cores.
 LEAST_IN_MEMORY = 64
 
 
-def tile_constants(dictionary: Tensor) -> dict[str, Any]:
-    """Return the compile-time constants of the kernels, and their warps."""
+def tile_constants(dictionary: Tensor, tile: Tile) -> dict[str, Any]:
+    """Return the compile-time constants of a kernel, its warps and its stages."""
     is_float64 = dictionary.dtype == torch.float64
     N = dictionary.shape[-1]
+    padded = max(16, next_power_of_two(N))
     return {
         "N": N,
         "K": dictionary.shape[1],
         "KP": max(MIN_PADDED, next_power_of_two(dictionary.shape[1])),
-        "P": POSITIONS // 2 if is_float64 else POSITIONS,
-        "J": min(COLUMNS // 2 if is_float64 else COLUMNS, max(16, next_power_of_two(N))),
+        "P": tile.positions // 2 if is_float64 else tile.positions,
+        "J": 16 if is_float64 else min(tile.columns, padded),
+        "ROWS": 1 if is_float64 else min(tile.rows, padded),
         "NVIDIA": not is_float64 and has_tensor_cores(dictionary),
         "ACC": tl.float64 if is_float64 else tl.float32,
-        "num_warps": WARPS,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
     }
 
 
-def column_norms(dictionary: Tensor, weights: Tensor, p: Tensor) -> Tensor:
+def transpose(dictionary: Tensor) -> Tensor:
+    """Return the dictionary as (R, N * N, K)."""
+    return dictionary.flatten(2).transpose(1, 2).contiguous()
+
+
+def column_norms(dictionary: Tensor, transposed: Tensor, weights: Tensor, p: Tensor) -> Tensor:
     """Return the column l_p norms of the mixed matrix at every position, (R, B, L, N)."""
     R, B, L, _ = weights.shape
     N = dictionary.shape[-1]
     norms = dictionary.new_empty((R, B, L, N), dtype=accumulator(dictionary.dtype))
     if norms.numel() > 0:
-        fixed = tile_constants(dictionary)
+        fixed = tile_constants(dictionary, NORMS)
         grid = (triton.cdiv(N, fixed["J"]), triton.cdiv(B * L, fixed["P"]), R)
-        norms_kernel[grid](dictionary, weights, p, norms, B * L, **fixed)
+        norms_kernel[grid](transposed, weights, p, norms, B * L, **fixed)
     return norms
 
 
-def matrices_of(dictionary: Tensor, weights: Tensor, norms: Tensor | None, piece: Piece) -> Tensor:
+def matrices_of(dictionary: Tensor, transposed: Tensor, weights: Tensor, norms: Tensor | None, piece: Piece) -> Tensor:
     """Return the matrices A_t of a piece, (rows, steps, 1, N, N)."""
     _, B, L, _ = weights.shape
     N = dictionary.shape[-1]
     R, rows = piece.replicas.stop - piece.replicas.start, piece.rows.stop - piece.rows.start
     count = rows * piece.count
     matrices = dictionary.new_empty((R * rows, piece.count, 1, N, N), dtype=accumulator(dictionary.dtype))
-    fixed = tile_constants(dictionary)
-    groups = triton.cdiv(N, fixed["J"]) * triton.cdiv(N, MATRIX_ROWS)
+    fixed = tile_constants(dictionary, MATRICES)
+    blocks = max(1, MATRIX_ROWS // fixed["ROWS"])
+    groups = triton.cdiv(N, fixed["J"]) * triton.cdiv(N, blocks * fixed["ROWS"])
     matrices_kernel[(groups, triton.cdiv(count, fixed["P"]), R)](
-        dictionary[piece.replicas], weights[piece.replicas], None if norms is None else norms[piece.replicas], matrices,
-        count, B, L, piece.rows.start, piece.steps.start, piece.count, MATRIX_ROWS, **fixed,
+        transposed[piece.replicas], weights[piece.replicas], None if norms is None else norms[piece.replicas], matrices,
+        count, B, L, piece.rows.start, piece.steps.start, piece.count, blocks, **fixed,
     )  # fmt: skip
     return matrices
 
@@ -93,10 +114,10 @@ def parameter_gradients(
     N = dictionary.shape[-1]
     if weights.numel() == 0:
         return torch.zeros_like(dictionary), torch.zeros_like(weights)
-    fixed = tile_constants(dictionary)
-    columns = triton.cdiv(N, fixed["J"])
-    rows_per_program = triton.cdiv(N, max(1, min(triton.cdiv(N, GRADIENT_ROWS), GROUPS // columns)))
-    groups = columns * triton.cdiv(N, rows_per_program)
+    fixed = tile_constants(dictionary, GRADIENTS)
+    columns, blocks = triton.cdiv(N, fixed["J"]), triton.cdiv(N, fixed["ROWS"])
+    blocks_per_program = triton.cdiv(blocks, max(1, min(blocks, GROUPS // columns)))
+    groups = columns * triton.cdiv(blocks, blocks_per_program)
     all_tiles = triton.cdiv(B * L, fixed["P"])
     tiles = triton.cdiv(all_tiles, max(1, min(all_tiles, PROGRAMS // (R * groups))))
     segments = triton.cdiv(all_tiles, tiles)
@@ -104,7 +125,7 @@ def parameter_gradients(
     dweights = adjoints.new_empty(groups, R, B, L, K)
     gradients_kernel[(groups, segments, R)](
         dictionary, weights, norms, p, adjoints, pullbacks, states, x0, ddictionary, dweights,
-        B * L, B, L, tiles, rows_per_program, **fixed,
+        B * L, B, L, tiles, blocks_per_program, **fixed,
     )  # fmt: skip
     dictionary_gradient, _ = sum_parts(ddictionary.view(segments, R, -1), dictionary.dtype)
     weights_gradient, _ = sum_parts(dweights.view(groups, R, -1), weights.dtype)
@@ -121,9 +142,11 @@ def source_on_chip(dictionary: Tensor, weights: Tensor, norms: Tensor | None, mo
     return source if mode == "recurrent" or next_power_of_two(size) < LEAST_IN_MEMORY else None
 
 
-def source_in_memory(dictionary: Tensor, weights: Tensor, norms: Tensor | None, piece: Piece) -> Source:
+def source_in_memory(
+    dictionary: Tensor, transposed: Tensor, weights: Tensor, norms: Tensor | None, piece: Piece
+) -> Source:
     """Compute the matrices of a piece, and return the source of a scan that reads them."""
-    matrices = matrices_of(dictionary, weights, norms, piece)
+    matrices = matrices_of(dictionary, transposed, weights, norms, piece)
     return Source(DENSE, matrices, matrices.shape[0], piece.count, 1, dictionary.shape[-1])
 
 
@@ -141,7 +164,8 @@ def forward(
     if weights.numel() == 0:
         empty = nothing.new_empty((R, B, L)) if rescale else nothing
         return dictionary.new_empty(R, B, L, N), dictionary.new_empty(R, B, N), empty, nothing.new_empty(R, B, L, N)
-    norms = None if p is None else column_norms(dictionary, weights, p)
+    transposed = transpose(dictionary)
+    norms = None if p is None else column_norms(dictionary, transposed, weights, p)
     source = source_on_chip(dictionary, weights, norms, mode)
     factors: Tensor | None
     if source is not None:
@@ -149,7 +173,7 @@ def forward(
     else:
         states, final, factors = forward_in_pieces(
             cut(R, B, L, N * N * nothing.itemsize),
-            functools.partial(source_in_memory, dictionary, weights, norms),
+            functools.partial(source_in_memory, dictionary, transposed, weights, norms),
             b, x0, lengths, rescale, mode,
         )  # fmt: skip
     return (
@@ -184,7 +208,7 @@ def backward(
     else:
         adjoints, dx0, pullbacks = backward_in_pieces(
             cut(R, B, L, N * N * accumulator(dictionary.dtype).itemsize),
-            functools.partial(source_in_memory, dictionary, weights, present_norms),
+            functools.partial(source_in_memory, dictionary, transpose(dictionary), weights, present_norms),
             grad_states, grad_final, lengths, states, factors, rescale, mode, pullbacks=p is not None,
         )  # fmt: skip
     ddictionary, dweights = parameter_gradients(dictionary, weights, present_norms, p, x0, states, adjoints, pullbacks)

@@ -17,16 +17,19 @@ from sdssm.ops._triton import token_tiles
 from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops._triton.scan import scan_backward, scan_forward
 from sdssm.ops._triton.source import Source
+from sdssm.ops._triton.symbol_lists import symbol_order
 from sdssm.ops._triton.tile import TOKEN
 from sdssm.ops.padding import next_power_of_two
 
-#: Up to this many symbols every program reads all positions with a mask; above it the positions are sorted by symbol.
-MASKED_SYMBOLS = 12
+#: Up to this many symbols the positions of each are listed by a kernel; above it the positions are sorted by symbol.
+LISTED_SYMBOLS = 12
+#: Below this many positions they are not listed: every program reads all of them with a mask, which saves a kernel.
+LEAST_LISTED = 1 << 15
 #: Programs for the weight gradient: about one and a half waves of a large GPU. There are more if a program would have
 #: more than POSITIONS_EACH positions, but at most MAX_SPLITS for one sum.
 PROGRAMS, POSITIONS_EACH, MAX_SPLITS = 192, 256, 96
-#: Positions that a program of the weight gradient reads at a time.
-POSITIONS_AT_ONCE = 32
+#: Positions that a program of the weight gradient reads at a time, and its warps.
+POSITIONS_AT_ONCE, GRADIENT_WARPS = 32, 4
 #: At most this many for one sum of matrices with many tiles: the parts of 96 such sums would not fit the memory.
 WIDE_TILES, MAX_WIDE_SPLITS = 17, 2
 
@@ -35,14 +38,16 @@ WIDE_TILES, MAX_WIDE_SPLITS = 17, 2
 def token_weight_gradient_kernel(
     tokens, order, bounds, lengths, adjoints, states, x0, parts,
     positions, L, V, splits,
-    N: tl.constexpr, TILE: tl.constexpr, POSITIONS: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
+    N: tl.constexpr, TILE: tl.constexpr, POSITIONS: tl.constexpr, BIAS: tl.constexpr, LISTED: tl.constexpr,
+    ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute partial sums of dz_t x_{t-1}^T and, with BIAS, of dz_t over the positions of a symbol.
 
     parts is (splits, R, V, N * N + N), or (splits, R, V, N * N) without BIAS.
 
     order, if present, lists a replica's positions sorted by symbol, and bounds (R, V + 1) the first of each symbol.
-    Otherwise the positions are visited step by step, all rows of a step together, up to the longest of the lengths.
+    With LISTED each symbol has a list of its own, order (R, V, positions), and bounds (R, V) are their lengths.
+    Without order the positions are visited step by step, all rows of a step together, up to the longest of the lengths.
     """
     replica_symbol = tl.program_id(0).to(tl.int64)
     replica = replica_symbol // V
@@ -63,7 +68,11 @@ def token_weight_gradient_kernel(
                 steps = tl.load(lengths + replica * B + b, mask=b < B, other=0).to(tl.int32)
                 longest = tl.maximum(longest, tl.max(steps, axis=0))
             end = longest * B
+    elif LISTED:
+        end = tl.load(bounds + replica_symbol)
+        order += replica_symbol * positions
     else:
+        order += replica * positions
         first = tl.load(bounds + replica * (V + 1) + symbol).to(tl.int32)
         end = tl.load(bounds + replica * (V + 1) + symbol + 1).to(tl.int32)
     acc = tl.zeros((TILE, TILE), ACC)
@@ -78,7 +87,7 @@ def token_weight_gradient_kernel(
             if lengths is not None:
                 in_range = in_range & (t < tl.load(lengths + replica * B + string, mask=in_range, other=0))
         else:
-            place = tl.load(order + replica * positions + place, mask=in_range, other=0)
+            place = tl.load(order + place, mask=in_range, other=0)
         position = replica * positions + place
         if order is None:
             in_range = tl.load(tokens + position, mask=in_range, other=-1) == symbol
@@ -111,7 +120,10 @@ def weight_gradient(
     _, B, L = tokens.shape
     positions = B * L
     order = bounds = None
-    if V > MASKED_SYMBOLS:
+    is_listed = V <= LISTED_SYMBOLS and R * positions >= LEAST_LISTED
+    if is_listed:
+        order, bounds = symbol_order(tokens, lengths, V)
+    elif V > LISTED_SYMBOLS:
         keys = tokens.view(R, positions)
         symbols, order = (keys.to(torch.uint8) if V < 256 else keys).sort(dim=1, stable=True)  # fewer radix passes
         starts = torch.arange(V + 1, device=A.device, dtype=symbols.dtype).expand(R, -1).contiguous()
@@ -125,8 +137,8 @@ def weight_gradient(
     parts = adjoints.new_empty(splits, R * V, N * N if b is None else N * N + N)
     token_weight_gradient_kernel[(R * V, splits, tiles)](
         tokens, order, bounds, lengths, adjoints, states, x0, parts, positions, L, V, splits,
-        N=N, TILE=tile, POSITIONS=POSITIONS_AT_ONCE, BIAS=b is not None,
-        ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=4, num_stages=1,
+        N=N, TILE=tile, POSITIONS=POSITIONS_AT_ONCE, BIAS=b is not None, LISTED=is_listed,
+        ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=GRADIENT_WARPS, num_stages=1,
     )  # fmt: skip
     dA, db = sum_parts(parts, A.dtype, None if b is None else N * N)
     return dA.view(A.shape), None if db is None else db.view(R, V, N)
