@@ -36,7 +36,7 @@ def test_agrees_with_the_reference_in_pieces(
     monkeypatch.setattr(source, "RESIDENT_BYTES", 0)
     monkeypatch.setattr(pieces, "ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(pieces, "WORKSPACE", steps * rows_at_once * 5 * 5 * 8)
-    monkeypatch.setattr(mixture, "GRADIENTS", mixture.Tile(32, 16, 2, 4, 1))
+    monkeypatch.setattr(mixture, "GRADIENTS", mixture.MixingTile(32, 16, 2, 4, 1))
     monkeypatch.setattr(mixture, "PROGRAMS", 1)
     monkeypatch.setattr(mixture, "GROUPS", 2)
     compare_with_reference(Case("mixture", L, 5, lead=(3, 2), **options), "triton", mode)

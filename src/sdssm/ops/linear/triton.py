@@ -31,7 +31,7 @@ from sdssm.ops._triton.tensor_cores import multiply, multiply_add, multiply_add_
 from sdssm.ops.padding import next_power_of_two
 
 
-class Tile(NamedTuple):
+class ProductTile(NamedTuple):
     """The part of a product that a program computes at once: its sides, and how."""
 
     rows: int
@@ -42,11 +42,11 @@ class Tile(NamedTuple):
 
 
 #: The product if a tile has all inputs: a program then keeps its weights, and takes several tiles of rows.
-KEPT = Tile(64, 64, 64, 4, 2)
+KEPT = ProductTile(64, 64, 64, 4, 2)
 #: The product for more inputs than that: weights are loaded again for each tile.
-LOADED = Tile(128, 64, 32, 8, 3)
+LOADED = ProductTile(128, 64, 32, 8, 3)
 #: The gradient of the weights; its rows are summed over.
-GRADIENT = Tile(32, 64, 64, 4)
+GRADIENT = ProductTile(32, 64, 64, 4)
 #: Programs of a launch of the product: three for each multiprocessor of an H100 or H200.
 PROGRAMS = 396
 #: For the gradient of the weights: the fewest rows of a piece, and the most pieces times tiles of a replica.

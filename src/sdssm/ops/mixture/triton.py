@@ -30,7 +30,7 @@ from sdssm.ops.padding import next_power_of_two
 
 
 @dataclass(frozen=True)
-class Tile:
+class MixingTile:
     """Positions, columns and rows that a program has at a time, its warps, and the loads that are on their way."""
 
     positions: int
@@ -41,7 +41,7 @@ class Tile:
 
 
 #: The tiles of the kernels of mixed_rows.py in float32. With float64 they are smaller.
-NORMS, MATRICES, GRADIENTS = Tile(64, 32, 4, 4, 2), Tile(64, 64, 2, 4, 2), Tile(64, 8, 8, 4, 2)
+NORMS, MATRICES, GRADIENTS = MixingTile(64, 32, 4, 4, 2), MixingTile(64, 64, 2, 4, 2), MixingTile(64, 8, 8, 4, 2)
 #: Rows for which a program computes matrices.
 MATRIX_ROWS = 16
 #: The gradient of the weights is summed over at most this many groups of rows and columns.
@@ -52,7 +52,7 @@ PROGRAMS = 264
 LEAST_IN_MEMORY = 64
 
 
-def tile_constants(dictionary: Tensor, tile: Tile) -> dict[str, Any]:
+def tile_constants(dictionary: Tensor, tile: MixingTile) -> dict[str, Any]:
     """Return the compile-time constants of a kernel, its warps and its stages."""
     is_float64 = dictionary.dtype == torch.float64
     N = dictionary.shape[-1]
