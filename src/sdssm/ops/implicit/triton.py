@@ -177,7 +177,8 @@ def kernel_constants(features: Tensor, frequency: Tensor, last: Tensor, length: 
     """Return the compile-time constants of the kernels."""
     F, H, D = features.shape[2], frequency.shape[1], last.shape[1]
     return {
-        "L": length, "LP": tile_side(length, 64), "TL": TAPS, "F": F, "FP": tile_side(F, 64), "H": H, "HP": tile_side(H, 64),
+        "L": length, "LP": tile_side(length, 64), "TL": TAPS, "F": F, "FP": tile_side(F, 64), "H": H,
+        "HP": tile_side(H, 64),
         "D": D, "TD": tile_side(D, CHANNELS), **number_constants(features),
     }  # fmt: skip
 
