@@ -18,6 +18,7 @@ from sdssm.layers.channels import (
     convolve_with_skip,
     integers,
     linear_over_channels,
+    reversed_one_hot,
     swap_channels,
     with_skip,
 )
@@ -241,10 +242,20 @@ class LtiMixer(ChannelsFirst):
         return self._read(self.system.query_outputs(swap_channels(parts[0]), swap_channels(query_parts[0]), state))
 
     def end(self, table: Tensor, one_hot: Tensor) -> Tensor:
+        return self._read_channels(self._end_of_systems(table, one_hot)[:, None])
+
+    def end_of_strings(self, table: Tensor, tokens: Tensor, lengths: Tensor | None) -> Tensor:
+        if not has_kernels(table):
+            return super().end_of_strings(table, tokens, lengths)
+        y = self._end_of_systems(table, reversed_one_hot(tokens, lengths, table)).mT  # (B, D)
+        return nn.functional.glu(self.output(nn.functional.gelu(y)))[:, None]
+
+    def _end_of_systems(self, table: Tensor, one_hot: Tensor) -> Tensor:
+        """Return the outputs of the systems at the end of strings, (D, B), see `end`."""
         # The taps act on one-hot vectors, of which there are fewer than channels; then a symbol weights its sum.
         taps = with_skip(self.system.kernel(one_hot.shape[1]), self.system.skip)
         sums = product(taps, one_hot.transpose(0, 1).flatten(1)).reshape(len(taps), len(table), -1)  # (D, V, B)
-        return self._read_channels((table.mT[..., None] * sums).sum(1, keepdim=True))
+        return (table.mT[..., None] * sums).sum(1)
 
     def _read(self, y: Tensor) -> Tensor:
         """Map outputs of the systems (D, L, B) to outputs of the layer (B, L, D)."""

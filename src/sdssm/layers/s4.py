@@ -89,6 +89,8 @@ class DiagonalPlusLowRank(ModalSystem):
         With M points on the circle, K_l has an aliasing error r^M K_{l+M}, and rounding errors grow by r^-l. For r^(M +
         L) equal to the unit roundoff both are about the same: 3e-6 of the largest tap for M = 4 L in float32. No matrix
         power is needed to truncate the sum, and there are no poles near the circle.
+
+        Short kernels are computed step by step on a GPU, see `sdssm.ops.low_rank`.
         """
         if length <= SHORT and self.C.shape[-1] <= MOST_MODES and has_kernels(self.log_dt):
             return low_rank_taps(self.log_dt, self.log_decay, self.frequency, self.P, self.B, self.C, length=length)
