@@ -14,8 +14,12 @@ factors splits each into three bfloat16, which are exact together, and adds six 
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 #: A mask of the bits that tensor cores read.
 HIGH_BITS = tl.constexpr(-(1 << 13))
@@ -122,3 +126,9 @@ def multiply_transposed(left, left_rest, right, right_rest, NVIDIA: tl.constexpr
         left, left_rest = reordered(left), reordered(left_rest)
         right, right_rest = reordered(right), reordered(right_rest)
     return multiply(left, left_rest, tl.trans(right), tl.trans(right_rest), NVIDIA, ACC)
+
+
+def product_constants(x: Tensor) -> dict[str, Any]:
+    """Return precision and dtype of sums for kernels that leave it to `tl.dot` to split factors."""
+    is_float64 = x.dtype == torch.float64
+    return {"PRECISION": "ieee" if is_float64 else "tf32x3", "ACC": tl.float64 if is_float64 else tl.float32}

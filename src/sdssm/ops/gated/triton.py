@@ -20,7 +20,8 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.symbols import reverse_symbols, select
-from sdssm.ops.linear.triton import SMALLEST, number_constants
+from sdssm.ops._triton.tensor_cores import product_constants
+from sdssm.ops.linear.triton import SMALLEST
 from sdssm.ops.padding import next_power_of_two
 
 #: Strings of a tile and warps of the forward and of the backward kernel.
@@ -158,7 +159,7 @@ def kernel_constants(table: Tensor, first: Tensor, second: Tensor, length: int, 
     return {
         "L": length, "LP": max(SMALLEST, next_power_of_two(length)), "T": first.shape[2], "U": second.shape[2],
         "D": first.shape[1], "V": V, "VP": next_power_of_two(V),
-        "TB": max(SMALLEST, min(strings, next_power_of_two(B))), **number_constants(table),
+        "TB": max(SMALLEST, min(strings, next_power_of_two(B))), **product_constants(table),
     }  # fmt: skip
 
 

@@ -19,7 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops.linear.triton import number_constants, tile_side
+from sdssm.ops._triton.tensor_cores import product_constants
+from sdssm.ops.linear.triton import tile_side
 
 #: The most channels and taps of a tile; warps of a program.
 CHANNELS, TAPS = 64, 16
@@ -179,7 +180,7 @@ def kernel_constants(features: Tensor, frequency: Tensor, last: Tensor, length: 
     return {
         "L": length, "LP": tile_side(length, 64), "TL": TAPS, "F": F, "FP": tile_side(F, 64), "H": H,
         "HP": tile_side(H, 64),
-        "D": D, "TD": tile_side(D, CHANNELS), **number_constants(features),
+        "D": D, "TD": tile_side(D, CHANNELS), **product_constants(features),
     }  # fmt: skip
 
 

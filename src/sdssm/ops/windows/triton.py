@@ -25,7 +25,8 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.symbols import reverse_symbols
-from sdssm.ops.linear.triton import number_constants, tile_side
+from sdssm.ops._triton.tensor_cores import product_constants
+from sdssm.ops.linear.triton import tile_side
 from sdssm.ops.padding import next_power_of_two
 
 #: Strings of a tile and warps of the forward and of the backward kernel; times of a program of the latter.
@@ -204,7 +205,7 @@ def forward(
     if y.numel():
         window_forward_kernel[(triton.cdiv(B, TB), triton.cdiv(D, constants["TD"]), R)](
             table, weight, bias, kernel, skip, symbols, y, B,
-            L=L, U=kernel.shape[2], TB=TB, TIMES=FORWARD_TIMES, **constants, **number_constants(table),
+            L=L, U=kernel.shape[2], TB=TB, TIMES=FORWARD_TIMES, **constants, **product_constants(table),
             num_warps=FORWARD_WARPS,
         )  # fmt: skip
     return y, symbols
@@ -232,7 +233,7 @@ def backward(
     parts, tap_parts = table.new_empty(steps * tiles, R, 3, constants["WP"], D), table.new_empty(tiles, R, L, D)
     window_backward_kernel[(steps, tiles * columns, R)](
         grad, table, weight, bias, kernel, skip, symbols, parts, tap_parts, B,
-        L=L, U=U, TB=TB, STEPS=BACKWARD_STEPS, **constants, **number_constants(table),
+        L=L, U=U, TB=TB, STEPS=BACKWARD_STEPS, **constants, **product_constants(table),
         num_warps=BACKWARD_WARPS, num_stages=1,
     )  # fmt: skip
     narrow = {**constants, "TD": min(16, next_power_of_two(D))}
