@@ -237,9 +237,11 @@ def test_compiles_ahead_of_time(capability: int, dtype: torch.dtype, monkeypatch
     run("low_rank", low_rank(D, 32, L), L)
     run("shift", shift(D, 64, L), L)
     run("implicit", implicit(D, H, 3, L), L, window=taps.new_zeros(R, 70, D))
+    run("implicit", implicit(70, 20, 5, L), L, window=taps.new_zeros(R, 70, 70))  # several tiles of channels
     run("gated", gated(D, V, B, L, L, False))
     run("windows", windows(D, V, B, L, 3, L, False))
-    assert len(launched) == 16 and len(set(launched)) == 15  # both gated operations reverse the strings
+    # Both gated operations reverse the strings, and the three kernels of implicit run twice.
+    assert len(launched) == 19 and len(set(launched)) == 15
 
 
 def test_the_taps_of_a_real_mode_are_a_geometric_sequence() -> None:

@@ -25,8 +25,8 @@ from sdssm.ops.linear.triton import SMALLEST
 from sdssm.ops.padding import next_power_of_two
 
 #: Strings of a tile and warps of the forward and of the backward kernel.
-FORWARD_STRINGS, FORWARD_WARPS = 64, 4
-BACKWARD_STRINGS, BACKWARD_WARPS = 32, 4
+FORWARD_STRINGS, FORWARD_WARPS = 128, 4
+BACKWARD_STRINGS, BACKWARD_WARPS = 16, 2
 
 
 @triton.jit

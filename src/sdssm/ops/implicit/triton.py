@@ -24,7 +24,7 @@ from sdssm.ops.linear.triton import tile_side
 
 #: The most channels and taps of a tile; warps of a program.
 CHANNELS, TAPS = 64, 16
-FORWARD_WARPS, BACKWARD_WARPS, PARAMETER_WARPS = 4, 4, 4
+FORWARD_WARPS, BACKWARD_WARPS, PARAMETER_WARPS = 4, 4, 8
 
 
 @triton.jit
@@ -66,8 +66,8 @@ def implicit_forward_kernel(
     x = tl.sin(rate * z)
     for first in range(0, D, TD):
         d = first + tl.arange(0, TD)[:, None]
-        w = load_matrix(last + replica * D * H, d, i, D, H)
-        tap = tl.dot(w, x, input_precision=PRECISION, out_dtype=ACC)
+        row = load_matrix(last + replica * D * H, d, i, D, H)
+        tap = tl.dot(row, x, input_precision=PRECISION, out_dtype=ACC)
         tap *= load_matrix(window + replica * wide * D, time, d, L, D)
         tl.store(taps + (replica * D + d) * L + time, tap, mask=(time < L) & (d < D))
 

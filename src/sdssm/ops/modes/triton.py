@@ -22,7 +22,7 @@ from sdssm.ops.padding import next_power_of_two
 
 #: The most modes of a tile, and warps of a program of the forward and the backward kernel.
 MODES = 32
-FORWARD_WARPS, BACKWARD_WARPS = 4, 4
+FORWARD_WARPS, BACKWARD_WARPS = 4, 1
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sdssm.ops.padding import next_power_of_two
 
-WARPS = 4
+WARPS = 2
 
 
 @triton.jit

@@ -30,9 +30,9 @@ from sdssm.ops.linear.triton import tile_side
 from sdssm.ops.padding import next_power_of_two
 
 #: Strings of a tile and warps of the forward and of the backward kernel; times of a program of the latter.
-FORWARD_STRINGS, FORWARD_TIMES, FORWARD_WARPS = 16, 8, 8
+FORWARD_STRINGS, FORWARD_TIMES, FORWARD_WARPS = 16, 1, 4
 BACKWARD_STRINGS, BACKWARD_WARPS = 32, 4
-BACKWARD_STEPS = 8
+BACKWARD_STEPS = 4
 #: The most channels of a tile.
 CHANNELS = 64
 
