@@ -26,6 +26,7 @@ from sdssm.ops.transitions import Transitions, flush_threshold, no_factors
 MIN_WORK_PER_THREAD = 200_000
 
 _enabled = importlib.util.find_spec("numba") is not None
+_threads: int | None = None  # None: as many as torch uses
 _pools: dict[int, ThreadPoolExecutor] = {}
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
@@ -47,6 +48,20 @@ def without_numba() -> Iterator[None]:
         _enabled = before
 
 
+@contextmanager
+def kernel_threads(count: int) -> Iterator[None]:
+    """Let compiled kernels use up to `count` threads inside the block; outside of it they use as many as torch.
+
+    Their results do not depend on the number of threads, while some sums of torch do.
+    """
+    global _threads
+    before, _threads = _threads, count
+    try:
+        yield
+    finally:
+        _threads = before
+
+
 @functools.cache
 def _kernels() -> Any:
     from sdssm.ops import numba_kernels
@@ -59,7 +74,8 @@ def run_over_rows(kernel: Callable[..., None], rows: int, work: int, *args: Any)
 
     work: the number of multiplications in all.
     """
-    parts = max(1, min(torch.get_num_threads(), rows, work // MIN_WORK_PER_THREAD))
+    threads = torch.get_num_threads() if _threads is None else _threads
+    parts = max(1, min(threads, rows, work // MIN_WORK_PER_THREAD))
     if parts == 1:
         kernel(0, rows, *args)
         return
