@@ -11,6 +11,9 @@ from torch import Tensor
 from sdssm.ops import compiled
 from sdssm.ops.transitions import flush_threshold, no_factors
 
+#: Multiplications below which a second thread is not worth it. It costs 30 us, in which one thread computes 2 million.
+LEAST_WORK = 8_000_000
+
 
 def forward(
     matrices: Tensor,
@@ -36,7 +39,7 @@ def forward(
         numba_kernels.token_forward, rows, rows * length * size**2, _array(columns), _array(index),
         compiled.as_array(drive, matrices, (0, 0)), _array(drive_index), compiled.as_array(x0, matrices, (0, 0)),
         compiled.lengths_array(lengths, rows, length), torch.finfo(matrices.dtype).tiny,
-        states.view(rows * length, size).numpy(), factors.view(-1).numpy(),
+        states.view(rows * length, size).numpy(), factors.view(-1).numpy(), least=LEAST_WORK,
     )  # fmt: skip
     return states, factors
 
@@ -61,6 +64,7 @@ def backward(
         compiled.as_array(flat_grads, states, (0, 0)), compiled.as_array(grad_final, states, (0, 0)),
         compiled.lengths_array(lengths, rows, length), _array(states.flatten(0, 1)), _array(factors.flatten()),
         flush_threshold(states.dtype), adjoints.view(rows * length, size).numpy(), grad_x0.numpy(),
+        least=LEAST_WORK,
     )  # fmt: skip
     return adjoints, grad_x0
 
@@ -79,7 +83,7 @@ def sum_by_symbol(
     compiled.run_over_rows(
         numba_kernels.matrix_gradients, -(-size // numba_kernels.TILE), rows * length * size**2, order, before, ends,
         _array(adjoints.flatten(0, 1)), _array(states.flatten(0, 1)), compiled.as_array(x0, states, (0, 0)),
-        grad_A.numpy(), grad_b.numpy(),
+        grad_A.numpy(), grad_b.numpy(), least=LEAST_WORK,
     )  # fmt: skip
     return grad_A, grad_b
 
