@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
+from numba import int64, njit
 
 from sdssm.ops.numba_kernels import FAST
 from sdssm.ops.numba_vectors import VECTOR_BYTES, column_sums, outer_products, row_sums
@@ -24,11 +24,17 @@ TILE = 4
 add_wide_tile, add_small_tile, add_column_of_tile = (
     outer_products(TILE, *columns) for columns in ((2, 0), (2, 4), (1, 1))
 )
-add_part_of_row, add_entry_of_row = outer_products(1, 2, 4), outer_products(1, 1, 1)
+add_entry_of_row = outer_products(1, 1, 1)
 #: Numbers of the adjoints, and of the states, that are read at a time and stay in the first cache.
 GROUP = 4096
 #: Options of functions that only kernels call: without the code around them that Python would call.
-INNER: dict[str, Any] = {"nogil": True, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INNER: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "error_model": "numpy",
+}
 
 
 @njit(**INNER)
@@ -49,7 +55,7 @@ def add_columns(columns, m, x, x_row, out, out_row):
         i += 1
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, no_cfunc_wrapper=True, fastmath=FAST)
 def token_forward(first, last, columns, index, drive, drive_index, x0, lengths, least, states, factors):
     """Fill states (P L, N) and factors (P L,) of the rows first..last.
 
@@ -97,7 +103,7 @@ def rescale_step(states, factors, step):
             states[step, i] *= factors[step]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, no_cfunc_wrapper=True, fastmath=FAST)
 def token_backward(
     first, last, matrices, index, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
 ):
@@ -136,7 +142,7 @@ def token_backward(
                 add_columns(matrices, index[row, t], adjoints, step, grad_x0, row)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, no_cfunc_wrapper=True)
 def sort_by_symbol(index, lengths, order, before, ends):
     """Sort the steps inside of the rows by their matrix, stably.
 
@@ -168,40 +174,37 @@ def sort_by_symbol(index, lengths, order, before, ends):
 def add_outer_products(first, last, left, left_rows, right, right_rows, start, end, out, m):
     """Add left[left_rows[n], i] right[right_rows[n]] to the rows first..last i of out[m], for n in start..end."""
     size, wide = out.shape[2], 2 * VECTOR_BYTES // out.itemsize
-    group = max(GROUP // size, 16)
+    group = GROUP // size if size < GROUP // 16 else 16  # not `max`, which takes longer to compile
     for low in range(start, end, group):
-        high = min(low + group, end)
+        high = low + group if low + group < end else end
         i = first
         while i < last:
             rows, j = (TILE if i + TILE <= last else 1), 0
             while j < size:
-                if rows == TILE and j + wide <= size:
+                if rows == 1:
+                    add_entry_of_row(left, left_rows, right, right_rows, low, high, out, m, i, j)
+                    j += 1
+                elif j + wide <= size:
                     add_wide_tile(left, left_rows, right, right_rows, low, high, out, m, i, j)
                     j += wide
                 elif j + 8 <= size:
-                    if rows == TILE:
-                        add_small_tile(left, left_rows, right, right_rows, low, high, out, m, i, j)
-                    else:
-                        add_part_of_row(left, left_rows, right, right_rows, low, high, out, m, i, j)
+                    add_small_tile(left, left_rows, right, right_rows, low, high, out, m, i, j)
                     j += 8
                 else:
-                    if rows == TILE:
-                        add_column_of_tile(left, left_rows, right, right_rows, low, high, out, m, i, j)
-                    else:
-                        add_entry_of_row(left, left_rows, right, right_rows, low, high, out, m, i, j)
+                    add_column_of_tile(left, left_rows, right, right_rows, low, high, out, m, i, j)
                     j += 1
             i += rows
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, no_cfunc_wrapper=True, fastmath=FAST)
 def matrix_gradients(first, last, order, before, ends, adjoints, states, x0, grad_A, grad_b):
     """Fill tiles first..last of the rows of all gradients of matrices (M, N, N), and those entries of grad_b (M, N).
 
     adjoints and states (P L, N), x0 (P, N) or empty; order, before and ends as `sort_by_symbol` makes them. The sums
     do not depend on the number of threads.
     """
-    size, start = grad_A.shape[2], 0
-    low, high = TILE * first, min(TILE * last, size)
+    size, start = grad_A.shape[2], int64(0)  # numba would compile functions again for a literal
+    low, high = TILE * first, TILE * last if TILE * last < size else size
     for m in range(len(grad_A)):
         for i in range(low, high):
             grad_b[m, i] = 0
