@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import int64, njit
 from torch import Tensor
 
@@ -15,10 +17,13 @@ from sdssm.tasks.walk_tables import LARGEST_WORD
 
 M0, M1 = FACTORS
 W0, W1 = INCREMENTS
+#: Options of kernels, and of functions that only kernels call: no code that other languages, or Python, would call.
+KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
+INNER = {**KERNEL, "no_cpython_wrapper": True}
 # Numbers passed to `philox4x32` and `search` are converted to int64: numba would compile them again for each literal.
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True, no_cpython_wrapper=True)
+@njit(**INNER)
 def philox4x32(c0, c1, c2, c3, seed):
     """Return four random words; as `philox.philox4x32`, for one counter."""
     k0, k1 = seed & WORD, seed >> 32 & WORD
@@ -30,7 +35,7 @@ def philox4x32(c0, c1, c2, c3, seed):
     return c0, c1, c2, c3
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True)
+@njit(**KERNEL)
 def draw_kernel(
     table, outputs, start, first_state, valid_table, valid_start, thresholds, seeds, first, lengths, kinds,
     tokens, labels, states, before, starts,
@@ -75,7 +80,7 @@ def draw_kernel(
                     before[m, r, b] = previous - first_state[r]
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True)
+@njit(**KERNEL)
 def search(thresholds, low, high, word):
     """Return the first index in low..high whose threshold is above the word; high if there is none."""
     word = min(word, LARGEST_WORD)
@@ -88,7 +93,7 @@ def search(thresholds, low, high, word):
     return low
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True)
+@njit(**KERNEL)
 def walk_kernel(
     table, outputs, first_state, last_state,
     first_edge, edges, thresholds, by_label, state_thresholds, first_of_label, last_of_label, possible, first_label,
@@ -139,7 +144,7 @@ def walk_kernel(
                 before[m, r, b] = previous - first_state[r]
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True)
+@njit(**KERNEL)
 def uniform_kernel(seeds, step, purpose, out):
     """Fill out (R, rows, width), float32, from the upper 24 bits of each word."""
     replicas, rows, width = out.shape

@@ -27,14 +27,9 @@ add_wide_tile, add_small_tile, add_column_of_tile = (
 add_entry_of_row = outer_products(1, 1, 1)
 #: Numbers of the adjoints, and of the states, that are read at a time and stay in the first cache.
 GROUP = 4096
-#: Options of functions that only kernels call: without the code around them that Python would call.
-INNER: dict[str, Any] = {
-    "nogil": True,
-    "cache": True,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-    "error_model": "numpy",
-}
+#: Options of kernels, and of functions that only kernels call: no code that other languages, or Python, would call.
+KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
+INNER = {**KERNEL, "no_cpython_wrapper": True, "error_model": "numpy"}
 
 
 @njit(**INNER)
@@ -55,7 +50,7 @@ def add_columns(columns, m, x, x_row, out, out_row):
         i += 1
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True, fastmath=FAST)
+@njit(fastmath=FAST, **KERNEL)
 def token_forward(first, last, columns, index, drive, drive_index, x0, lengths, least, states, factors):
     """Fill states (P L, N) and factors (P L,) of the rows first..last.
 
@@ -103,7 +98,7 @@ def rescale_step(states, factors, step):
             states[step, i] *= factors[step]
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True, fastmath=FAST)
+@njit(fastmath=FAST, **KERNEL)
 def token_backward(
     first, last, matrices, index, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
 ):
@@ -142,7 +137,7 @@ def token_backward(
                 add_columns(matrices, index[row, t], adjoints, step, grad_x0, row)
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True)
+@njit(**KERNEL)
 def sort_by_symbol(index, lengths, order, before, ends):
     """Sort the steps inside of the rows by their matrix, stably.
 
@@ -196,7 +191,7 @@ def add_outer_products(first, last, left, left_rows, right, right_rows, start, e
             i += rows
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True, fastmath=FAST)
+@njit(fastmath=FAST, **KERNEL)
 def matrix_gradients(first, last, order, before, ends, adjoints, states, x0, grad_A, grad_b):
     """Fill tiles first..last of the rows of all gradients of matrices (M, N, N), and those entries of grad_b (M, N).
 
