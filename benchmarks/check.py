@@ -2,9 +2,9 @@
 
 Each row is our time over that of a baseline in the same run, in processor time on one thread, so that other programs
 matter little. Each row has a process of its own, in which both run in turn, and the least time of each counts. A row
-fails if its ratio is more than 15 % above the stored one (benchmarks/check.json) in each of four attempts; then the
-exit code is 1. `--update` measures three times and stores the medians: after a change that is meant to move them, and
-on a new machine.
+fails if its ratio is more than 15 % above the stored one (benchmarks/check.json) in each of three attempts, each twice
+as long as the one before; then the exit code is 1. `--update` measures three times and stores the medians: after a
+change that is meant to move them, and on a new machine.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from sdssm.training.engine import new_model
 STORED = Path(__file__).with_name("check.json")
 #: The largest ratio that passes, relative to the stored one.
 LIMIT = 1.15
-#: Seconds of processor time for an attempt, pairs of runs at least, and attempts before a row fails.
-SECONDS, PAIRS, ATTEMPTS = 1.5, 3, 4
+#: Seconds of processor time for the first attempt, pairs of runs at least, and attempts before a row fails.
+SECONDS, PAIRS, ATTEMPTS = 1.0, 3, 3
 #: How often `--update` measures each row; it stores the median.
 UPDATES = 3
 #: The evaluation of the row of that name: its greatest length, and the defaults of `sdssm.evaluate`.
@@ -48,8 +48,8 @@ Run = Callable[[], object]
 Clock = Callable[[], float]
 #: Prepares our run and the baseline.
 Row = Callable[[], tuple[Run, Run]]
-#: Returns the ratio of the row of a name.
-Measure = Callable[[str], float]
+#: Returns the ratio of the row of a name, from measurements of so many seconds.
+Measure = Callable[[str, float], float]
 
 
 def run_scan(name: str, batch: int, length: int) -> tuple[Run, Run]:
@@ -146,8 +146,8 @@ def processor_seconds() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
-def measure_ratio(ours: Run, baseline: Run, clock: Clock = processor_seconds) -> float:
-    """Return our least time over the least time of the baseline; the two run in turn."""
+def measure_ratio(ours: Run, baseline: Run, length: float = SECONDS, clock: Clock = processor_seconds) -> float:
+    """Return our least time over the least time of the baseline; the two run in turn, for `length` seconds."""
 
     def seconds(run: Run) -> float:
         start = clock()
@@ -158,20 +158,20 @@ def measure_ratio(ours: Run, baseline: Run, clock: Clock = processor_seconds) ->
     ours()  # compiles the kernels
     baseline()
     spent, pairs = 0.0, 0
-    while pairs < PAIRS or spent < SECONDS:
+    while pairs < PAIRS or spent < length:
         own, other = seconds(ours), seconds(baseline)
         least_ours, least_baseline = min(least_ours, own), min(least_baseline, other)
         spent, pairs = spent + own + other, pairs + 1
     return least_ours / least_baseline
 
 
-def measure_in_process(name: str) -> float:
+def measure_in_process(name: str, length: float) -> float:
     """Return the ratio of a row, measured in a process of its own.
 
     In one process for all, a row depends on those before it: a training step keeps freed memory in the allocator, after
     which the evaluation took 0.6 times as long.
     """
-    command = [sys.executable, "-m", "benchmarks.check", "--measure", name]
+    command = [sys.executable, "-m", "benchmarks.check", "--measure", name, "--seconds", str(length)]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
         raise SystemExit(f"the row {name!r} cannot be measured:\n{result.stderr[-2000:]}")
@@ -182,14 +182,15 @@ def check_rows(names: Iterable[str], stored: Mapping[str, float], measure: Measu
     """Measure the rows and print a table; return the names of the rows that fail.
 
     A row that fails is measured again after the others, in another process: what slows a row down without a change of
-    the code, such as another program, or where its memory lies, differs by then. The least of its ratios counts.
+    the code, such as another program, or where its memory lies, differs by then, and a longer measurement finds more
+    undisturbed moments. The least of its ratios counts.
     """
     ratios, failed, waiting = dict[str, float](), list[str](), list(names)
     print(f"{'row':36s}{'stored':>10s}{'now':>10s}{'change':>9s}  verdict")
     for attempt in range(ATTEMPTS):
         for name in waiting:
             expected = stored.get(name)
-            ratio = ratios[name] = min(ratios.get(name, math.inf), measure(name))
+            ratio = ratios[name] = min(ratios.get(name, math.inf), measure(name, SECONDS * 2**attempt))
             change, verdict = "", "not stored; use --update"
             if expected is not None:
                 change, verdict = f"{ratio / expected - 1:+.0%}", "ok" if ratio <= expected * LIMIT else "SLOWER"
@@ -202,7 +203,7 @@ def check_rows(names: Iterable[str], stored: Mapping[str, float], measure: Measu
 
 def measure_medians(names: Sequence[str], measure: Measure) -> dict[str, float]:
     """Measure the rows in turn, `UPDATES` times, and return the median ratio of each."""
-    rounds = [{name: measure(name) for name in names} for _ in range(UPDATES)]
+    rounds = [{name: measure(name, 2 * SECONDS) for name in names} for _ in range(UPDATES)]
     for name in names:
         print(f"{name:36s}" + "".join(f"{ratios[name]:10.4f}" for ratios in rounds))
     return {name: statistics.median(ratios[name] for ratios in rounds) for name in names}
@@ -228,10 +229,11 @@ def main(argv: list[str] | None = None, measure: Measure = measure_in_process) -
     parser.add_argument("--rows", nargs="+", metavar="TEXT", default=[""], help="only rows whose name has such a text")
     parser.add_argument("--update", action="store_true", help="store the medians of three measurements")
     parser.add_argument("--measure", choices=ROWS, metavar="NAME", help="measure one row in this process")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long to measure that row")
     options = parser.parse_args(argv)
     if options.measure:
         with one_thread():
-            print(measure_ratio(*ROWS[options.measure]()))
+            print(measure_ratio(*ROWS[options.measure](), options.seconds))
         return 0
     document = json.loads(STORED.read_text()) if STORED.exists() else {"ratios": {}}
     stored: dict[str, float] = document["ratios"]

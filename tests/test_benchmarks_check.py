@@ -54,24 +54,26 @@ def test_only_a_slowdown_of_more_than_15_percent_fails(
 ) -> None:
     clock = FakeClock()
 
-    def measure(name: str) -> float:
-        return check.measure_ratio(clock.run(repeat(*ours)), clock.run(repeat(2.0)), clock)
+    def measure(name: str, length: float) -> float:
+        return check.measure_ratio(clock.run(repeat(*ours)), clock.run(repeat(2.0)), length, clock)
 
-    assert measure("row") == pytest.approx(min(ours) / 2)
+    assert measure("row", 1.0) == pytest.approx(min(ours) / 2)
     assert check.check_rows(["row"], {"row": 0.5}, measure) == (["row"] if verdict == "SLOWER" else [])
     assert capsys.readouterr().out.splitlines()[-1].endswith(verdict)
 
 
 def test_a_row_that_fails_is_measured_again_after_the_others() -> None:
-    measured = list[str]()
+    measured, lengths = list[str](), list[float]()
     ratios = {"disturbed": iter([1.5, 0.5]), "slow": repeat(1.5), "good": iter([0.5])}
 
-    def measure(name: str) -> float:
+    def measure(name: str, length: float) -> float:
         measured.append(name)
+        lengths.append(length / check.SECONDS)
         return next(ratios[name])
 
     assert check.check_rows(ratios, dict.fromkeys(ratios, 0.5), measure) == ["slow"]
     assert measured == ["disturbed", "slow", "good", "disturbed", *["slow"] * (check.ATTEMPTS - 1)]
+    assert lengths == [1, 1, 1, 2, 2, 4]
 
 
 def test_the_loop_of_the_evaluation_counts_as_the_model_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +92,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
     def run(*arguments: str, ratios: tuple[float, ...] = (0.5,)) -> int:
         values = repeat(*ratios)
-        return check.main(list(arguments), lambda name: next(values))
+        return check.main(list(arguments), lambda name, length: next(values))
 
     assert run() == 1 and "--update" in capsys.readouterr().out  # nothing is stored
     assert run("--update") == 0 and run() == 0
@@ -109,9 +111,10 @@ def test_a_row_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPat
         return subprocess.CompletedProcess(command, len(commands) - 1, "0.25\n", "out of memory")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert check.measure_in_process("row") == 0.25 and commands == [["-m", "benchmarks.check", "--measure", "row"]]
+    assert check.measure_in_process("row", 2.0) == 0.25
+    assert commands == [["-m", "benchmarks.check", "--measure", "row", "--seconds", "2.0"]]
     with pytest.raises(SystemExit, match="out of memory"):
-        check.measure_in_process("row")
+        check.measure_in_process("row", 2.0)
 
 
 def test_every_row_is_stored() -> None:

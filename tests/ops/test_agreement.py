@@ -142,11 +142,13 @@ def test_replicas_with_their_own_p(device: str) -> None:
 def test_a_numba_kernel_is_compiled_once_per_dtype(kind: str) -> None:
     """The options and the mode must not cause a new compilation, which takes seconds."""
     from sdssm.ops import numba_kernels
+    from sdssm.ops.token import numba_kernels as token_kernels
 
     for rescale, mode in itertools.product([False, True], ["recurrent", "parallel"]):
         with ops.use_backend("cpu"):
             outputs_and_gradients(build(Case(kind, 33, 4, rescale=rescale, lengths=True)), mode)
     for direction in ("forward", "backward"):
-        kernel = getattr(numba_kernels, f"{kind.partition('_')[0]}_{direction}")
+        kernels = token_kernels if kind == "token" else numba_kernels
+        kernel = getattr(kernels, f"{kind.partition('_')[0]}_{direction}")
         matrices = [signature[2].dtype for signature in kernel.signatures]
         assert matrices and len(set(matrices)) == len(matrices)

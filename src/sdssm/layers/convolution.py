@@ -187,8 +187,15 @@ def twice_conjugate() -> Tensor:
 
 
 def powers(rate: Tensor, first: int, count: int) -> Tensor:
-    """Return exp(rate l) for l = first, first + 1, ..: (..., M) -> (..., count, M)."""
-    return (rate[..., None, :] * integers(rate.real, first, count)[:, None]).exp()
+    """Return exp(rate l) for l = first, first + 1, ..: (..., M) -> (..., count, M).
+
+    On a CPU from real numbers: torch computes the exponential of complex ones without vector instructions.
+    """
+    steps = integers(rate.real, first, count)[:, None]
+    if rate.device.type != "cpu":
+        return (rate[..., None, :] * steps).exp()
+    sizes, angles = (rate.real[..., None, :] * steps).exp(), rate.imag[..., None, :] * steps
+    return torch.complex(sizes * angles.cos(), sizes * angles.sin())
 
 
 def as_complex(parts: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from sdssm.ops.transitions import Transitions, flush_threshold, no_factors
 MIN_WORK_PER_THREAD = 200_000
 
 _enabled = importlib.util.find_spec("numba") is not None
+_threads: int | None = None  # None: as many as torch uses
 _pools: dict[int, ThreadPoolExecutor] = {}
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
@@ -47,6 +48,33 @@ def without_numba() -> Iterator[None]:
         _enabled = before
 
 
+@contextmanager
+def kernel_threads(count: int) -> Iterator[None]:
+    """Let compiled kernels use up to `count` threads inside the block; outside of it they use as many as torch.
+
+    Their results do not depend on the number of threads, while some sums of torch do.
+    """
+    global _threads
+    before, _threads = _threads, count
+    try:
+        yield
+    finally:
+        _threads = before
+
+
+def available_threads() -> int:
+    """Return the number of threads that compiled kernels may use."""
+    return torch.get_num_threads() if _threads is None else _threads
+
+
+def thread_pool(threads: int) -> ThreadPoolExecutor:
+    """Return a pool of so many threads, the same one at every call."""
+    pool = _pools.get(threads)
+    if pool is None:
+        pool = _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="sdssm")
+    return pool
+
+
 @functools.cache
 def _kernels() -> Any:
     from sdssm.ops import numba_kernels
@@ -54,20 +82,19 @@ def _kernels() -> Any:
     return numba_kernels
 
 
-def run_over_rows(kernel: Callable[..., None], rows: int, work: int, *args: Any) -> None:
+def run_over_rows(
+    kernel: Callable[..., None], rows: int, work: int, *args: Any, least: int = MIN_WORK_PER_THREAD
+) -> None:
     """Run kernel(first, last, *args) over the rows 0..rows, split over threads if it is worth it.
 
-    work: the number of multiplications in all.
+    work: the number of multiplications in all; least: how many are worth a thread.
     """
-    parts = max(1, min(torch.get_num_threads(), rows, work // MIN_WORK_PER_THREAD))
+    parts = max(1, min(available_threads(), rows, work // least))
     if parts == 1:
         kernel(0, rows, *args)
         return
-    pool = _pools.get(parts - 1)
-    if pool is None:
-        pool = _pools[parts - 1] = ThreadPoolExecutor(parts - 1, thread_name_prefix="sdssm")
     edges = [rows * part // parts for part in range(parts + 1)]
-    jobs = [pool.submit(kernel, edges[i], edges[i + 1], *args) for i in range(1, parts)]
+    jobs = [thread_pool(parts - 1).submit(kernel, edges[i], edges[i + 1], *args) for i in range(1, parts)]
     kernel(edges[0], edges[1], *args)
     for job in jobs:
         job.result()

@@ -115,48 +115,6 @@ def finish_row(row, length, grad_final, carry, grad_x0):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def token_forward(first, last, columns, index, drive, x0, lengths, least, states, factors):
-    """Run a token scan.
-
-    columns (M, N, N) are the transposed matrices, index (P, L) the number of the matrix of every step.
-    """
-    x = states[0, 0].copy()
-    for row in range(first, last):
-        start_state(x0, row, x)
-        for t in range(lengths[row]):
-            z = states[row, t]
-            z[:] = 0
-            if len(drive):
-                copy_vector(drive[row, t], z)
-            add_columns(columns[index[row, t]], x, z)
-            if len(factors):
-                factors[row, t] = rescale_state(z)
-            store_without_denormals(z, least, x)
-            copy_vector(x, z)
-        states[row, lengths[row] :] = 0
-        if len(factors):
-            factors[row, lengths[row] :] = 0
-
-
-@njit(nogil=True, cache=True, fastmath=FAST)
-def token_backward(
-    first, last, matrices, index, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
-):
-    """Compute the adjoints (P, L, N) of a token scan and the gradient of x0, (P, N)."""
-    carry = states[0, 0].copy()
-    for row in range(first, last):
-        length = lengths[row]
-        adjoints[row, length:] = 0
-        carry[:] = 0
-        for t in range(length - 1, -1, -1):
-            add_outside_gradient(carry, t, row, length, grad_states, grad_final, states, factors)
-            store_without_denormals(carry, least, adjoints[row, t])
-            carry[:] = 0
-            add_columns(matrices[index[row, t]], adjoints[row, t], carry)
-        finish_row(row, length, grad_final, carry, grad_x0)
-
-
-@njit(nogil=True, cache=True, fastmath=FAST)
 def block_forward(first, last, A, drive, x0, lengths, least, states, factors):
     """Run a block-diagonal scan: A (P, L, H, S, S)."""
     blocks, size = A.shape[2], A.shape[3]

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from numba import njit
+from typing import Any
+
+from numba import int64, njit
 from torch import Tensor
 
 from sdssm.tasks.philox import ENDS, FACTORS, INCREMENTS, ROUNDS, STARTS, STRINGS, WORD
@@ -15,9 +17,13 @@ from sdssm.tasks.walk_tables import LARGEST_WORD
 
 M0, M1 = FACTORS
 W0, W1 = INCREMENTS
+#: Options of kernels, and of functions that only kernels call: no code that other languages, or Python, would call.
+KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
+INNER = {**KERNEL, "no_cpython_wrapper": True}
+# Numbers passed to `philox4x32` and `search` are converted to int64: numba would compile them again for each literal.
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def philox4x32(c0, c1, c2, c3, seed):
     """Return four random words; as `philox.philox4x32`, for one counter."""
     k0, k1 = seed & WORD, seed >> 32 & WORD
@@ -29,7 +35,7 @@ def philox4x32(c0, c1, c2, c3, seed):
     return c0, c1, c2, c3
 
 
-@njit(nogil=True, cache=True)
+@njit(**KERNEL)
 def draw_kernel(
     table, outputs, start, first_state, valid_table, valid_start, thresholds, seeds, first, lengths, kinds,
     tokens, labels, states, before, starts,
@@ -50,11 +56,11 @@ def draw_kernel(
                     continue
                 state, valid_state, row = start[r], valid_start, tokens[m, r, b]
                 if starts.shape[0]:
-                    state = philox4x32(0, b, step, STARTS, seed)[0] * n_states >> 32
+                    state = philox4x32(int64(0), b, step, int64(STARTS), seed)[0] * n_states >> 32
                     starts[m, r, b] = state
                 previous = state
                 for block in range((length + 3) // 4):
-                    w0, w1, w2, w3 = philox4x32(block, b, step, STRINGS, seed)
+                    w0, w1, w2, w3 = philox4x32(block, b, step, int64(STRINGS), seed)
                     for t in range(4 * block, min(4 * block + 4, length)):
                         word, w0, w1, w2 = w0, w1, w2, w3
                         if thresholds.shape[2]:
@@ -74,7 +80,7 @@ def draw_kernel(
                     before[m, r, b] = previous - first_state[r]
 
 
-@njit(nogil=True, cache=True)
+@njit(**KERNEL)
 def search(thresholds, low, high, word):
     """Return the first index in low..high whose threshold is above the word; high if there is none."""
     word = min(word, LARGEST_WORD)
@@ -87,7 +93,7 @@ def search(thresholds, low, high, word):
     return low
 
 
-@njit(nogil=True, cache=True)
+@njit(**KERNEL)
 def walk_kernel(
     table, outputs, first_state, last_state,
     first_edge, edges, thresholds, by_label, state_thresholds, first_of_label, last_of_label, possible, first_label,
@@ -105,26 +111,28 @@ def walk_kernel(
                 kind, row = kinds[r, b % kinds.shape[1]], tokens[m, r, b]
                 if kind == UNIFORM:
                     continue
-                w0, w1, w2, w3 = philox4x32(0, b, step, ENDS, seed)
+                w0, w1, w2, w3 = philox4x32(int64(0), b, step, int64(ENDS), seed)
                 if kind == BALANCED:
                     label = possible[length - 1, first_label[r] + (w0 * n_labels[length - 1, r] >> 32)]
-                    low, high = first_of_label[label], last_of_label[label]
+                    low, high = int64(first_of_label[label]), int64(last_of_label[label])
                     end = int(by_label[search(state_thresholds[length - 1], low, high, w1)])
                     state, remaining = end, length
                 else:
                     pair = w0 * n_pairs[length - 1, r] >> 32
-                    state = search(pairs[length - 1], first_state[r], last_state[r], pair)
+                    state = search(pairs[length - 1], int64(first_state[r]), int64(last_state[r]), pair)
                     if state > first_state[r]:
                         pair -= pairs[length - 1, state - 1]
                     row[length - 1] = symbols[state, pair]
                     end, remaining = table[state, row[length - 1]], length - 1
                 previous = state
                 for block in range((remaining - 1) // 4, -1, -1):
-                    w0, w1, w2, w3 = philox4x32(block, b, step, STRINGS, seed)
+                    w0, w1, w2, w3 = philox4x32(block, b, step, int64(STRINGS), seed)
                     for t in range(4 * block + 3, 4 * block - 1, -1):
                         word, w3, w2, w1 = w3, w2, w1, w0
                         if t < remaining:
-                            chosen = search(thresholds[t], first_edge[state], first_edge[state + 1] - 1, word)
+                            chosen = search(
+                                thresholds[t], int64(first_edge[state]), int64(first_edge[state + 1] - 1), word
+                            )
                             edge = int(edges[chosen])
                             state, row[t] = edge // n_symbols, edge % n_symbols
                             if t == length - 1:
@@ -136,7 +144,7 @@ def walk_kernel(
                 before[m, r, b] = previous - first_state[r]
 
 
-@njit(nogil=True, cache=True)
+@njit(**KERNEL)
 def uniform_kernel(seeds, step, purpose, out):
     """Fill out (R, rows, width), float32, from the upper 24 bits of each word."""
     replicas, rows, width = out.shape

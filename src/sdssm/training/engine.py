@@ -20,6 +20,7 @@ from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.randomness import preserved_random_numbers
 from sdssm.models.state_targets import compares_all_centres
 from sdssm.models.train_settings import TrainSettings
+from sdssm.ops.compiled import kernel_threads
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.tasks.philox import DROPOUT
@@ -142,10 +143,11 @@ class TrainingEngine:
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
-        """Use this engine's CUDA stream on a GPU, and at most one thread for each replica on a CPU.
+        """Use this engine's CUDA stream on a GPU, and at most one thread of torch for each replica on a CPU.
 
         The tensors of one model are so small that more threads mostly wait for each other, and many times longer than
-        they work if other programs run on the same cores.
+        they work if other programs run on the same cores. Compiled kernels have long enough pieces of work for all
+        threads, and their results do not depend on the number.
         """
         if self._cuda_stream is not None:
             with torch.cuda.stream(self._cuda_stream):
@@ -155,7 +157,8 @@ class TrainingEngine:
         # One after the other they have one thread each, so that the numbers of each do not depend on the others.
         torch.set_num_threads(min(threads, len(self.runs) if self.execution.is_side_by_side else 1))
         try:
-            yield
+            with kernel_threads(threads):
+                yield
         finally:
             torch.set_num_threads(threads)
 

@@ -15,6 +15,8 @@ from sdssm.models import Classifier, TokenModel, WrappedModule
 from sdssm.models.names import tensors_for_file
 from sdssm.models.state_targets import state_loss
 from sdssm.training.adam import MOST_PARTS, join_parts
+from sdssm.training.batch_pieces import gradient_of_pieces
+from sdssm.training.direct_gradient import DirectGradient, supports
 from sdssm.training.parameter_rows import ParameterRows, check_tensors, zip_slots
 
 
@@ -141,6 +143,8 @@ class SideBySideReplicas(Replicas):
         self._ones = torch.ones(len(models), dtype=self.flat.dtype, device=device)
         is_bound = len(models) == 1 and device.type == "cpu" and isinstance(models[0], Classifier)
         self._bound = self._bind() if is_bound and all(slot.dtype == self.flat.dtype for slot in self.slots) else None
+        has_direct = self._bound is not None and supports(self._bound.model)
+        self._direct = DirectGradient(self._bound.model) if self._bound is not None and has_direct else None
 
     def _bind(self) -> _Loss:
         """Return the loss of the only replica, whose parameters and buffers share the memory of its row.
@@ -198,14 +202,24 @@ class SideBySideReplicas(Replicas):
         """Return what `gradient_parts` does, for a replica that is bound to its row."""
         for name, value in ramped.items():
             self.constants[f"model.{name}"].copy_(value)
-        loss, correct = bound({name: value.squeeze(0) for name, value in inputs.items()}, self.exact_gradient)
+        if self._direct is not None and self._direct.applies(inputs):
+            return self._direct.gradient_parts(inputs["tokens"], inputs["labels"], exact_gradient=self.exact_gradient)
         parameters = [parameter for parameter in bound.parameters() if parameter.requires_grad]
-        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
-        parts = [
-            (torch.zeros_like(parameter) if grad is None else grad).unsqueeze(0)
-            for parameter, grad in zip(parameters, grads, strict=True)
-        ]
-        return loss.detach().unsqueeze(0), correct.unsqueeze(0), parts
+
+        def gradient(piece: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+            loss, correct = bound(piece, self.exact_gradient)
+            grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+            parts = [
+                torch.zeros_like(parameter) if grad is None else grad
+                for parameter, grad in zip(parameters, grads, strict=True)
+            ]
+            return loss.detach(), correct, parts
+
+        own = {name: value.squeeze(0) for name, value in inputs.items()}
+        # Attention consists of large products of torch, which are worth a second thread. Scans have compiled kernels.
+        has_attention = self.template.model.numbers_per_pair > 0
+        loss, correct, parts = gradient_of_pieces(gradient, own) if has_attention else gradient(own)
+        return loss.unsqueeze(0), correct.unsqueeze(0), [part.unsqueeze(0) for part in parts]
 
     def _loss(self, tensors: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return loss and number of correct predictions of one replica with these parameters and buffers."""

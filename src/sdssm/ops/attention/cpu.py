@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops.attention.reference import rotate, select_end
+from sdssm.ops.attention.reference import select_end
 from sdssm.ops.attention.rotation import rotation_table
 
 
@@ -18,10 +18,10 @@ def forward(
     S^(1/4).
     """
     L = qkv.shape[1]
-    cos, sin = factors(qkv, positions, count)
-    q, k = rotate(qkv[:, :, :2], cos, sin).unbind(2)
-    q = (select_end(q, lengths) if end else q).transpose(1, 2).contiguous()
-    k = k.transpose(1, 2).contiguous()
+    rotation, pairs = rotations(qkv, positions, count), pairs_of(qkv)
+    q, k = (rotated_heads(pairs[:, :, part], rotation) for part in (0, 1))
+    if end:
+        q = select_end(q.transpose(1, 2), lengths).transpose(1, 2).contiguous()
     scores = q @ k.mT
     steps = torch.arange(L)
     if causal and not end:
@@ -45,20 +45,33 @@ def backward(
     dqkv = torch.zeros_like(qkv) if end else torch.empty_like(qkv)
     dqkv[:, :, 2] = (weights.mT @ dy).transpose(1, 2)
     dscores = torch.ops.aten._softmax_backward_data(dy @ v.mT, weights, -1, qkv.dtype)
-    cos, sin = (factor[:, :, 0] for factor in factors(qkv, positions, count))
-    dqkv[:, :, 1] = rotate((dscores.mT @ q).transpose(1, 2), cos, -sin)
-    dq = (dscores @ k).transpose(1, 2)
+    rotation, pairs = rotations(qkv, positions, count).conj_physical(), pairs_of(dqkv)
+    dq, dk = pairs_of(dscores @ k).transpose(1, 2), pairs_of(dscores.mT @ q).transpose(1, 2)
+    torch.mul(dk, rotation, out=pairs[:, :, 1])
     if not end:
-        dqkv[:, :, 0] = rotate(dq, cos, -sin)
+        torch.mul(dq, rotation, out=pairs[:, :, 0])
         return (dqkv,)
     rows = torch.arange(len(qkv))
     ends = torch.full_like(rows, qkv.shape[1] - 1) if lengths is None else (lengths - 1).clamp(min=0)
-    dqkv[rows, ends, 0] = rotate(dq[:, 0], cos[rows, ends], -sin[rows, ends])
+    pairs[rows, ends, 0] = dq[:, 0] * rotation.expand(len(qkv), -1, -1, -1)[rows, ends]
     return (dqkv,)
 
 
-def factors(qkv: Tensor, positions: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine for queries and keys, divided by S^(1/4), (N, L, 1, 1, S / 2)."""
+def rotations(qkv: Tensor, positions: Tensor, count: int) -> Tensor:
+    """Return the rotations of pairs of queries and keys, divided by S^(1/4), complex (N, L, 1, S / 2)."""
     size = qkv.shape[-1]
-    cos, sin = (rotation_table(qkv, count, size)[:, positions] * size**-0.25)[:, :, :, None, None].unbind(0)
-    return cos, sin
+    cos, sin = (rotation_table(qkv, count, size)[:, positions] * size**-0.25)[:, :, :, None].unbind(0)
+    return torch.complex(cos, sin)
+
+
+def rotated_heads(pairs: Tensor, rotation: Tensor) -> Tensor:
+    """Return the rotated pairs (N, L, H, S / 2) as real vectors of each head, (N, H, L, S)."""
+    N, L, H, half = pairs.shape
+    out = rotation.real.new_empty(N, H, L, half, 2)
+    torch.mul(pairs.transpose(1, 2), rotation.transpose(1, 2), out=torch.view_as_complex(out))
+    return out.flatten(-2)
+
+
+def pairs_of(x: Tensor) -> Tensor:
+    """Return the adjacent pairs of a contiguous tensor (..., S) as complex numbers (..., S / 2) in the same memory."""
+    return torch.view_as_complex(x.view(*x.shape[:-1], x.shape[-1] // 2, 2))

@@ -5,19 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops import chunks
-from sdssm.ops.compiled import CompiledTransitions
-from sdssm.ops.transitions import Transitions, cut_into_chunks, previous_states
+from sdssm.ops import chunks, compiled
+from sdssm.ops.token import compiled as compiled_token
+from sdssm.ops.transitions import Transitions, cut_into_chunks, final_state, previous_states
 
 #: Up to this many symbols multiplying with all matrices and selecting is faster than gathering a matrix for each row
 #: (without numba).
 FEW_SYMBOLS = 8
 
 
-class TokenTransitions(CompiledTransitions):
+class TokenTransitions(Transitions):
     """Matrices (R V, N, N), and the index of the matrix for every row and step, (P, L)."""
-
-    kernel = "token"
 
     def __init__(self, pool: Tensor, index: Tensor, replicas: int) -> None:
         self.pool, self.index, self.replicas = pool, index, replicas
@@ -48,8 +46,28 @@ class TokenTransitions(CompiledTransitions):
     def chunked(self, chunk: int) -> Transitions:
         return TokenTransitions(self.pool, cut_into_chunks(self.index, chunk), self.replicas)
 
-    def tables(self, *, adjoint: bool) -> tuple[Tensor, ...]:
-        return (self.pool if adjoint else self.pool.mT.contiguous()), self.index  # each pass reads contiguous memory
+    def forward(
+        self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        if not compiled.is_available():
+            return super().forward(drive, x0, lengths, rescale, like)
+        steps, flat = torch.arange(self.index.numel()).view_as(self.index), None
+        if drive is not None:
+            flat = drive.flatten(0, 1)
+        return compiled_token.forward(self.pool, self.index, flat, steps, x0, lengths, rescale)
+
+    def backward(
+        self,
+        grad_states: Tensor | None,
+        grad_final: Tensor | None,
+        lengths: Tensor | None,
+        states: Tensor,
+        factors: Tensor,
+        rescale: bool,
+    ) -> tuple[Tensor, Tensor]:
+        if not compiled.is_available():
+            return super().backward(grad_states, grad_final, lengths, states, factors, rescale)
+        return compiled_token.backward(self.pool, self.index, grad_states, grad_final, lengths, states, factors)
 
 
 def transitions_of(A: Tensor, tokens: Tensor) -> TokenTransitions:
@@ -76,9 +94,14 @@ def forward(
     A (R, V, N, N), b (R, V, N), tokens (R, B, L), x0 (R, B, N), lengths (R, B).
     """
     transitions = transitions_of(A, tokens)
-    drive = None if b is None else b.flatten(0, 1)[transitions.index]
+    table, index = None if b is None else b.flatten(0, 1), transitions.index
     start, steps = None if x0 is None else x0.flatten(0, 1), None if lengths is None else lengths.flatten()
-    states, final, factors = chunks.scan_forward(transitions, drive, start, steps, rescale, mode, like=A)
+    if mode != "parallel" and compiled.is_available():
+        states, factors = compiled_token.forward(transitions.pool, index, table, index, start, steps, rescale)
+        final = final_state(states, start, steps)
+    else:
+        drive = None if table is None else table[index]
+        states, final, factors = chunks.scan_forward(transitions, drive, start, steps, rescale, mode, like=A)
     shape = tokens.shape
     return (
         states.reshape(*shape, -1),
@@ -109,7 +132,11 @@ def backward(
     adjoints, grad_x0 = chunks.scan_backward(
         transitions, flat[0], flat[1], flat[2], flat_states, flat_factors, rescale, mode
     )
-    grad_A, grad_b = sum_by_symbol(transitions, adjoints, previous_states(flat_states, flat[3]))
+    if compiled.is_available():
+        count = len(transitions.pool)
+        grad_A, grad_b = compiled_token.sum_by_symbol(count, transitions.index, adjoints, flat_states, flat[3], flat[2])
+    else:
+        grad_A, grad_b = sum_by_symbol(transitions, adjoints, previous_states(flat_states, flat[3]))
     shape = (*tokens.shape[:2], -1)
     return grad_A.reshape(A.shape), None if b is None else grad_b.reshape(b.shape), grad_x0.reshape(shape)
 
@@ -117,8 +144,7 @@ def backward(
 def sum_by_symbol(transitions: TokenTransitions, adjoints: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
     """Sum adjoint x_{t-1}^T, (R V, N, N), and adjoint, (R V, N), over the positions of each symbol.
 
-    Positions are sorted by symbol, so that each sum is one matrix product over a range of positions. BLAS computes that
-    several times faster than a loop compiled by numba.
+    Positions are sorted by symbol, so that each sum is one matrix product over a range of positions.
     """
     count = transitions.pool.shape[0]
     index = transitions.index.flatten()
