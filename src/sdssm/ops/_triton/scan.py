@@ -27,8 +27,6 @@ MAX_PRODUCT = 128
 LEAST_DOT = 16
 #: Columns of the product of a block of 64 for each program, in float32, and its warps.
 PRODUCT_COLUMNS, PRODUCT_WARPS = 64, 4
-#: Loads of matrices that are on their way to shared memory; with 1 the next matrix is loaded to registers.
-PRODUCT_STAGES = 3
 
 
 def grid(source: Source, chunk: int, constants: dict[str, Any]) -> tuple[int, int]:
@@ -182,9 +180,7 @@ def chunk_products(
         uses_tensor_cores = dtype == torch.float32 and has_tensor_cores(source.A)
         most = PRODUCT_WARPS if uses_tensor_cores and constants["SP"] <= 64 else 8
         fixed["num_warps"] = min(constants["num_warps"] * 2, most)
-        stages = PRODUCT_STAGES if fixed["PREFETCH"] else 1
-        fixed["PREFETCH"] = fixed["PREFETCH"] and stages == 1
-        dot_products_kernel[launched](*arguments, STAGES=stages, NVIDIA=uses_tensor_cores, **fixed)
+        dot_products_kernel[launched](*arguments, NVIDIA=uses_tensor_cores, **fixed)
     if groups > 1:
         scales = scales.repeat_interleave(columns, dim=-1)[..., :size]
     return products, remainders, scales

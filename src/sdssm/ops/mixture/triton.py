@@ -41,9 +41,9 @@ class MixingTile:
 
 
 #: The tiles of the kernels of mixed_rows.py in float32. With float64 they are smaller.
-NORMS, MATRICES, GRADIENTS = MixingTile(64, 32, 4, 4, 2), MixingTile(64, 64, 2, 4, 2), MixingTile(64, 8, 8, 4, 2)
+NORMS, MATRICES, GRADIENTS = MixingTile(64, 16, 8, 4, 2), MixingTile(64, 64, 2, 4, 2), MixingTile(64, 8, 8, 4, 2)
 #: Rows for which a program computes matrices.
-MATRIX_ROWS = 16
+MATRIX_ROWS = 32
 #: The gradient of the weights is summed over at most this many groups of rows and columns.
 GROUPS = 64
 #: Desired number of programs that compute gradients: each adds up as many positions as that leaves.
