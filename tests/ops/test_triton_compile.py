@@ -25,7 +25,7 @@ POINTERS = {
     torch.int32: "*i32",
     torch.int64: "*i64",
 }
-OPTIONS = ("num_warps", "num_stages")
+OPTIONS = ("num_warps", "num_stages", "maxnreg")
 
 
 def compiler(capability: int, compiled_kernels: list[str]) -> Callable[..., None]:
