@@ -131,6 +131,14 @@ def has_capability(device: torch.device, least: tuple[int, int]) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(device) >= least
 
 
+def multiprocessors(device: torch.device) -> int:
+    """Return the number of multiprocessors of a GPU; on a CPU those of an H100, for which kernels are then compiled."""
+    import torch
+
+    count: int = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
+    return count
+
+
 def select_device(device: torch.device) -> None:
     """Make a GPU the current one of this process, for kernels and memory that name none."""
     import torch

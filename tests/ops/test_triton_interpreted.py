@@ -78,6 +78,13 @@ def test_the_largest_complex_state_in_parallel_mode(rescale: bool) -> None:
 
 
 @interpreted
+@pytest.mark.parametrize("kind", ["token", "mixture"])
+@pytest.mark.parametrize("N", [16, 17])
+def test_a_dictionary_of_which_warps_have_columns(kind: str, N: int) -> None:
+    compare_with_reference(Case(kind, 4, N, b=True, lengths=True, lead=(2, 2)), "triton", "recurrent")
+
+
+@interpreted
 @pytest.mark.parametrize("p", [1.0, 2.0, 9.0, None])
 def test_mixture_for_every_p(p: float | None) -> None:
     compare_with_reference(Case("mixture", 4, 3, p=p, lead=(1, 2)), "triton", "recurrent")

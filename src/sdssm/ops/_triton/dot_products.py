@@ -28,7 +28,7 @@ def dot_products_kernel(
     count: tl.constexpr, SOURCE: tl.constexpr,
     H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
     RESIDENT: tl.constexpr, PREFETCH: tl.constexpr, RESCALE: tl.constexpr, ADJOINT: tl.constexpr,
-    JB: tl.constexpr, STAGES: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
+    JB: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Compute the results of products_kernel for one block (HB = 1) and JB columns of its product.
 
@@ -69,7 +69,7 @@ def dot_products_kernel(
         factor = tl.load(factors + row * L + start).to(ACC)
     if PREFETCH:
         a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
-    for t in tl.range(start, stop, num_stages=STAGES):
+    for t in range(start, stop):
         t_ahead = tl.minimum(t + 1, L - 1)
         ahead = matrix_index(tokens, row, replica, t_ahead, L, count, SOURCE)
         w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, SOURCE, RESIDENT, ACC)

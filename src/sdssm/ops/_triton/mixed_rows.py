@@ -166,7 +166,7 @@ def norms_kernel(
                 reference = tl.maximum(reference, tl.max(tl.reshape(size, (P, ROWS, J)), axis=1))
         else:
             largest = tl.zeros((ROWS * J, KP), ACC)
-            for start in range(0, N, ROWS):
+            for start in tl.range(0, N, ROWS, loop_unroll_factor=4):  # four loads at once
                 largest = tl.maximum(
                     largest, tl.abs(transposed_rows(transposed, start, column, K, N, KP, J, ROWS, ACC))
                 )

@@ -14,6 +14,7 @@ import triton.language as tl
 
 from sdssm.ops._triton.tile import (
     ANY_LENGTH,
+    TOKEN,
     coefficients,
     dictionary_tile,
     l2_norm,
@@ -163,9 +164,10 @@ def recurrence_backward_kernel(
             last = mask & (length > start) & (length <= end)
             h += outside_gradient(grad_final + row * N + n, states, (row * L + length - 1) * N + n, last, PROJECT, ACC)
 
+    COLUMNS: tl.constexpr = 16 if SOURCE == TOKEN else 8  # 64 of them are shared by four or eight warps
     dictionary = A
     if RESIDENT:
-        dictionary = dictionary_tile(A, replica, count, S, SP, KP)
+        dictionary = dictionary_tile(A, replica, count, S, SP, KP, COLUMNS)
 
     first = tl.maximum(stop - 1, 0)
     index = matrix_index(tokens, row, replica, first, L, count, SOURCE)
@@ -173,7 +175,7 @@ def recurrence_backward_kernel(
     w, rho = coefficients(weights, norms, index, count, S, SP, KP, SOURCE, RESIDENT, ACC)
     w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, SOURCE, RESIDENT, ACC)
     if PREFETCH:
-        a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
+        a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC, COLUMNS)
         if grad_states is not None:
             at = (row * L + first) * N + n
             g = outside_gradient(grad_states + at, states, at, mask, PROJECT, ACC)
@@ -182,12 +184,14 @@ def recurrence_backward_kernel(
         further = matrix_index(tokens, row, replica, tl.maximum(t - 2, 0), L, count, SOURCE)
         w_further, rho_further = coefficients(weights, norms, further, count, S, SP, KP, SOURCE, RESIDENT, ACC)
         if PREFETCH:
-            a_next = transition(A, dictionary, w_ahead, rho_ahead, ahead, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
+            a_next = transition(
+                A, dictionary, w_ahead, rho_ahead, ahead, head, SOURCE, H, S, HB, SP, RESIDENT, ACC, COLUMNS
+            )
             if grad_states is not None:
                 at = (row * L + tl.maximum(t - 1, 0)) * N + n
                 g_next = outside_gradient(grad_states + at, states, at, mask, PROJECT, ACC)
         else:
-            a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC)
+            a = transition(A, dictionary, w, rho, index, head, SOURCE, H, S, HB, SP, RESIDENT, ACC, COLUMNS)
             if grad_states is not None:
                 at = (row * L + t) * N + n
                 g = outside_gradient(grad_states + at, states, at, mask, PROJECT, ACC)

@@ -27,8 +27,6 @@ MAX_PRODUCT = 128
 LEAST_DOT = 16
 #: Columns of the product of a block of 64 for each program, in float32, and its warps.
 PRODUCT_COLUMNS, PRODUCT_WARPS = 64, 4
-#: Loads of matrices that are on their way to shared memory; with 1 the next matrix is loaded to registers.
-PRODUCT_STAGES = 3
 
 
 def grid(source: Source, chunk: int, constants: dict[str, Any]) -> tuple[int, int]:
@@ -62,13 +60,13 @@ def scan_forward(
     factors = A.new_empty((source.rows, source.length) if rescale else (0,), dtype=source.dtype)
     if states.numel() == 0:
         return states, final, factors
-    if source.is_wide:
+    chunk = chunk_length(source, mode)
+    if source.is_read_in_tiles(chunk):
         wide_forward_kernel[(source.rows,)](
             *source.arguments(), b, x0, lengths, states, final, factors if rescale else None,
             source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(),
         )  # fmt: skip
         return states, final, factors
-    chunk = chunk_length(source, mode)
     carries = None
     if chunk < source.length:
         carries = forward_carries(source, b, x0, lengths, rescale, chunk)
@@ -106,15 +104,15 @@ def scan_backward(
     sent = torch.empty_like(adjoints) if pullbacks else None
     if adjoints.numel() == 0:
         return adjoints, dx0, sent
-    if source.is_wide:
+    chunk = chunk_length(source, mode)
+    if source.is_read_in_tiles(chunk):
         if rescale:
             grad_states, grad_final = projected(grad_states, grad_final, states, lengths)
         wide_backward_kernel[(source.rows,)](
             *source.arguments(), grad_states, grad_final, lengths, factors if rescale else None, adjoints, sent, dx0,
-            source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(),
+            source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(adjoint=True),
         )  # fmt: skip
         return adjoints, dx0, sent
-    chunk = chunk_length(source, mode)
     all_blocks = rescale and source.tile(all_blocks=True)["HB"] <= 64
     constants = source.tile(all_blocks, adjoint=True)
     project = rescale
@@ -182,9 +180,7 @@ def chunk_products(
         uses_tensor_cores = dtype == torch.float32 and has_tensor_cores(source.A)
         most = PRODUCT_WARPS if uses_tensor_cores and constants["SP"] <= 64 else 8
         fixed["num_warps"] = min(constants["num_warps"] * 2, most)
-        stages = PRODUCT_STAGES if fixed["PREFETCH"] else 1
-        fixed["PREFETCH"] = fixed["PREFETCH"] and stages == 1
-        dot_products_kernel[launched](*arguments, STAGES=stages, NVIDIA=uses_tensor_cores, **fixed)
+        dot_products_kernel[launched](*arguments, NVIDIA=uses_tensor_cores, **fixed)
     if groups > 1:
         scales = scales.repeat_interleave(columns, dim=-1)[..., :size]
     return products, remainders, scales

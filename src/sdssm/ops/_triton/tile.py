@@ -25,6 +25,9 @@ import triton.language as tl
 #: Arguments whose values must not cause a new compilation: lengths and batch sizes change from call to call.
 ANY_LENGTH = ["L", "T", "C", "rows_per_replica"]
 
+#: Entries of a dictionary in float32 that a warp reads at once.
+WARP_ENTRIES = tl.constexpr(128)
+
 DENSE = tl.constexpr(0)
 COMPLEX = tl.constexpr(1)
 TOKEN = tl.constexpr(2)
@@ -40,16 +43,37 @@ def matrix_index(tokens, row, replica, t, L, count: tl.constexpr, SOURCE: tl.con
 
 
 @triton.jit
-def dictionary_tile(A, replica, count: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr):
+def dictionary_tile(
+    A, replica, count: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr, COLUMNS: tl.constexpr = 0
+):  # fmt: skip
     """Load the dictionary A_1 .. A_K of a replica into registers, (KP, SP * SP).
 
     With flat matrices each thread has the same entries of every A_k, so that mixing moves no data between threads.
+    Their rows follow one another, or with COLUMNS blocks of so many columns, each of which a warp reads at once: if
+    there are SP // COLUMNS warps, each has all rows of its columns, and a sum down a column does not cross warps.
     """
     k = tl.arange(0, KP)[:, None]
-    i = tl.arange(0, SP * SP)[None, :] // SP
-    j = tl.arange(0, SP * SP)[None, :] % SP
+    at = tl.arange(0, SP * SP)[None, :]
+    if COLUMNS > 0 and (COLUMNS <= SP and COLUMNS * SP >= WARP_ENTRIES):
+        rows: tl.constexpr = WARP_ENTRIES // COLUMNS
+        i = at // (rows * SP) * rows + at // COLUMNS % rows
+        j = at // WARP_ENTRIES * COLUMNS % SP + at % COLUMNS
+    else:
+        i = at // SP
+        j = at % SP
     inside = (k < count) & (i < S) & (j < S)
     return tl.load(A + ((replica * count + k) * S + i) * S + j, mask=inside, other=0.0)
+
+
+@triton.jit
+def flat_matrix(flat, SP: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return a flat matrix, in the order of `dictionary_tile`, as (1, SP, SP); threads keep what they have."""
+    if COLUMNS > 0 and (COLUMNS <= SP and COLUMNS * SP >= WARP_ENTRIES):
+        rows: tl.constexpr = WARP_ENTRIES // COLUMNS
+        blocks = tl.reshape(flat, (SP // rows, SP // COLUMNS, rows, COLUMNS))
+        return tl.reshape(tl.permute(blocks, (0, 2, 1, 3)), (1, SP, SP))
+    else:
+        return tl.reshape(flat, (1, SP, SP))
 
 
 @triton.jit
@@ -82,7 +106,7 @@ def coefficients(
 @triton.jit
 def transition(
     A, dictionary, w, rho, index, head, SOURCE: tl.constexpr, H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr,
-    SP: tl.constexpr, RESIDENT: tl.constexpr, ACC: tl.constexpr,
+    SP: tl.constexpr, RESIDENT: tl.constexpr, ACC: tl.constexpr, COLUMNS: tl.constexpr = 0,
 ):  # fmt: skip
     """Return A_t as a tile a[HB, SP, SP] in the accumulator's type; zero outside the H blocks of size S."""
     h = (head + tl.arange(0, HB))[:, None, None]
@@ -91,11 +115,11 @@ def transition(
     inside = (h < H) & (i < S) & (j < S)
     if RESIDENT and SOURCE == TOKEN and dictionary.shape[0] == 2:
         first, second = tl.split(tl.permute(dictionary, (1, 0)))
-        a = tl.reshape(tl.where(w == 1, second, first).to(ACC), (1, SP, SP))
+        a = flat_matrix(tl.where(w == 1, second, first).to(ACC), SP, COLUMNS)
     elif RESIDENT and SOURCE == TOKEN:  # a selection: 0 times an infinite entry of another matrix would be NaN
-        a = tl.reshape(tl.sum(tl.where((w > 0.0)[:, None], dictionary.to(ACC), 0.0), axis=0), (1, SP, SP))
+        a = flat_matrix(tl.sum(tl.where((w > 0.0)[:, None], dictionary.to(ACC), 0.0), axis=0), SP, COLUMNS)
     elif RESIDENT:
-        a = tl.reshape(tl.sum(w[:, None] * dictionary.to(ACC), axis=0), (1, SP, SP))
+        a = flat_matrix(tl.sum(w[:, None] * dictionary.to(ACC), axis=0), SP, COLUMNS)
         a = over_columns(a, rho[None, None, :], ACC)
     elif SOURCE == COMPLEX:
         part = tl.where(i == j, 0, 1)

@@ -16,12 +16,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sdssm.devices import multiprocessors
 from sdssm.ops.padding import next_power_of_two
 
 #: Where it was faster: least number of rows, largest number of symbols (each costs a product), sizes of a state.
 LEAST_ROWS, MOST_SYMBOLS, STATES = 2048, 4, range(16, 65)
-#: Rows per program and its warps, forward and backward.
-FORWARD, BACKWARD = (16, 4), (16, 4)
+#: Rows per program.
+ROWS = 16
+#: Warps of a program: of one that has a multiprocessor for itself, and of several that share one.
+WARPS, WARPS_SHARED = 8, 4
 #: Rows that are sorted by length, so that the rows of a program are about equally long.
 SORTED = 128
 
@@ -217,16 +220,16 @@ def is_faster(A: Tensor, tokens: Tensor, mode: str) -> bool:
     """Whether these kernels are used for A (R, V, N, N) and tokens (R, B, L)."""
     R, B, _ = tokens.shape
     _, V, N, _ = A.shape
-    rows, _ = FORWARD
-    fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and rows <= B
+    fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and ROWS <= B
     return mode == "recurrent" and fits and R * B >= LEAST_ROWS
 
 
-def launch(R: int, B: int, tile: tuple[int, int]) -> tuple[tuple[int, int], dict[str, int]]:
+def launch(R: int, B: int, device: torch.device) -> tuple[tuple[int, int], dict[str, int]]:
     """Return the number of programs (replicas, and tiles of all groups of sorted rows), and the constants of a tile."""
-    rows, warps = tile
-    group = min(SORTED, max(rows, next_power_of_two(B)))
-    return (R, triton.cdiv(B, group) * (group // rows)), {"TB": rows, "GROUP": group, "num_warps": warps}
+    group = min(SORTED, max(ROWS, next_power_of_two(B)))
+    tiles = triton.cdiv(B, group) * (group // ROWS)
+    warps = WARPS if R * tiles <= multiprocessors(device) else WARPS_SHARED
+    return (R, tiles), {"TB": ROWS, "GROUP": group, "num_warps": warps}
 
 
 def forward(
@@ -237,7 +240,7 @@ def forward(
     _, B, L = tokens.shape
     states, final = A.new_empty(R, B, L, N), A.new_empty(R, B, N)
     factors = A.new_empty((R, B, L) if rescale else (0,))
-    grid, tile = launch(R, B, FORWARD)
+    grid, tile = launch(R, B, A.device)
     tiles_forward_kernel[grid](
         A, b, tokens, x0, lengths, states, final, factors if rescale else None, L, B,
         V=V, N=N, NP=next_power_of_two(N), RESCALE=rescale, **tile,
@@ -253,7 +256,7 @@ def backward(
     R, V, N, _ = A.shape
     _, B, L = tokens.shape
     adjoints, dx0 = torch.empty_like(states), A.new_empty(R, B, N)
-    grid, tile = launch(R, B, BACKWARD)
+    grid, tile = launch(R, B, A.device)
     tiles_backward_kernel[grid](
         A, tokens, grad_states, grad_final, lengths, states, factors if rescale else None, adjoints, dx0, L, B,
         V=V, N=N, NP=next_power_of_two(N), RESCALE=rescale, **tile,

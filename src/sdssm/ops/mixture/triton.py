@@ -31,23 +31,29 @@ from sdssm.ops.padding import next_power_of_two
 
 @dataclass(frozen=True)
 class MixingTile:
-    """Positions, columns and rows that a program has at a time, its warps, and the loads that are on their way."""
+    """Positions, columns and rows that a program has at a time, its warps, and the loads that are on their way.
+
+    registers: the most of a thread on NVIDIA's GPUs, so that more programs share a multiprocessor; None for no limit.
+    """
 
     positions: int
     columns: int
     rows: int
     warps: int
     stages: int
+    registers: int | None = None
 
 
 #: The tiles of the kernels of mixed_rows.py in float32. With float64 they are smaller.
-NORMS, MATRICES, GRADIENTS = MixingTile(64, 32, 4, 4, 2), MixingTile(64, 64, 2, 4, 2), MixingTile(64, 8, 8, 4, 2)
+NORMS, MATRICES = MixingTile(64, 16, 8, 4, 2), MixingTile(64, 64, 2, 4, 2)
+GRADIENTS = MixingTile(64, 8, 8, 4, 2, registers=168)
 #: Rows for which a program computes matrices.
-MATRIX_ROWS = 16
+MATRIX_ROWS = 32
 #: The gradient of the weights is summed over at most this many groups of rows and columns.
 GROUPS = 64
-#: Desired number of programs that compute gradients: each adds up as many positions as that leaves.
-PROGRAMS = 264
+#: Desired number of programs that compute gradients, three for each multiprocessor of a large GPU: each adds up as many
+#: positions as that leaves.
+PROGRAMS = 396
 #: The smallest blocks (padded) whose chunk products are computed from matrices in memory, by tensor cores.
 LEAST_IN_MEMORY = 64
 
@@ -55,6 +61,7 @@ LEAST_IN_MEMORY = 64
 def tile_constants(dictionary: Tensor, tile: MixingTile) -> dict[str, Any]:
     """Return the compile-time constants of a kernel, its warps and its stages."""
     is_float64 = dictionary.dtype == torch.float64
+    uses_tensor_cores = not is_float64 and has_tensor_cores(dictionary)
     N = dictionary.shape[-1]
     padded = max(16, next_power_of_two(N))
     return {
@@ -64,10 +71,11 @@ def tile_constants(dictionary: Tensor, tile: MixingTile) -> dict[str, Any]:
         "P": tile.positions // 2 if is_float64 else tile.positions,
         "J": 16 if is_float64 else min(tile.columns, padded),
         "ROWS": 1 if is_float64 else min(tile.rows, padded),
-        "NVIDIA": not is_float64 and has_tensor_cores(dictionary),
+        "NVIDIA": uses_tensor_cores,
         "ACC": tl.float64 if is_float64 else tl.float32,
         "num_warps": tile.warps,
         "num_stages": tile.stages,
+        **({"maxnreg": tile.registers} if uses_tensor_cores and tile.registers else {}),
     }
 
 
