@@ -33,7 +33,7 @@ from sdssm.ops.attention.rotation import rotation_table
 from sdssm.ops.padding import next_power_of_two
 
 #: Steps and entries of the tile of a program, and its warps.
-STEPS, ENTRIES, WARPS = 16, 32, 1
+STEPS, ENTRIES, WARPS = 16, 64, 4
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["L", "count"]
 
