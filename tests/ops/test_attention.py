@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sdssm import ops
 from sdssm.ops.attention import rotary_attention
+from tests.interpreted import interpreted
 from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, together
 
 COUNT = 50
@@ -99,13 +101,37 @@ def test_empty_batch(device: str) -> None:
     assert torch.autograd.grad(y.sum(), qkv)[0].shape == qkv.shape
 
 
+@interpreted
+@pytest.mark.parametrize("L", [19, 41, 70])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("S", [6, 16])
+def test_products_of_split_numbers_agree(L: int, causal: bool, S: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter computes products of tensor cores in float32; one, two or more blocks of keys."""
+    from sdssm.ops.attention import triton
+
+    qkv, positions = draws()(2, L, 3, 2, S).float().requires_grad_(), torch.arange(L)
+    lengths, weights = torch.tensor([L, L // 2]), draws()(2, L, 2, S).float()
+    expected = rotary_attention(qkv, positions, lengths, count=L, causal=causal)
+    (gradient,) = torch.autograd.grad((expected * weights).sum(), qkv)
+    monkeypatch.setattr(triton, "has_tensor_cores", lambda x: True)
+    with ops.use_backend("triton"):
+        y = rotary_attention(qkv, positions, lengths, count=L, causal=causal)
+    torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(torch.autograd.grad((y * weights).sum(), qkv)[0], gradient, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(
-    ("H", "S", "dtype", "causal"),
-    [(8, 8, torch.float32, False), (3, 6, torch.float32, True), (2, 128, torch.float64, False)],
+    ("L", "H", "S", "dtype", "causal"),
+    [
+        (41, 8, 8, torch.float32, False),
+        (70, 8, 8, torch.float32, True),
+        (41, 3, 6, torch.float32, True),
+        (41, 2, 128, torch.float64, False),
+    ],
 )
 def test_compiles_ahead_of_time(
-    capability: int, H: int, S: int, dtype: torch.dtype, causal: bool, monkeypatch: pytest.MonkeyPatch
+    capability: int, L: int, H: int, S: int, dtype: torch.dtype, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
     from sdssm.ops.attention import triton
@@ -113,7 +139,7 @@ def test_compiles_ahead_of_time(
 
     launched: list[str] = []
     monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, launched))
-    qkv, positions, lengths = torch.zeros(4, 41, 3, H, S, dtype=dtype), torch.zeros(4, 41).long(), torch.zeros(4).long()
+    qkv, positions, lengths = torch.zeros(4, L, 3, H, S, dtype=dtype), torch.zeros(4, L).long(), torch.zeros(4).long()
     outputs = triton.forward(qkv, positions, lengths, causal, False, 99)
     triton.backward(outputs[0], qkv, positions, lengths, *outputs, causal, False, 99)
     assert launched == ["attention_forward_kernel", "attention_backward_kernel"]
@@ -134,8 +160,8 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 def use_other_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops.attention import triton
 
-    monkeypatch.setattr(triton, "STEPS", 4)
-    monkeypatch.setattr(triton, "ENTRIES", 4)
+    monkeypatch.setattr(triton, "FORWARD", (16, 16))
+    monkeypatch.setattr(triton, "BACKWARD", (16, 32))
 
 
 ATTENTION = Operation(

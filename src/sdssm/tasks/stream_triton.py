@@ -18,7 +18,7 @@ from sdssm.tasks.stream_tables import StreamTables
 #: Strings or counters of one program: one per thread of a single warp, so that a few strings use many cores.
 BLOCK = 32
 #: Counters of a program that fills a tensor with numbers, and its warps.
-COUNTERS, COUNTER_WARPS = 512, 4
+COUNTERS, COUNTER_WARPS = 1_024, 4
 
 
 @triton.jit

@@ -10,6 +10,10 @@ once, and infinite entries become NaN, which saves a quarter of the instructions
 Hopper reads such factors from shared memory only if the entries that are summed over are adjacent there. If they are
 not, 32-bit entries are transposed one by one. Factors of 16 bits can be read either way, so a product of transposed
 factors splits each into three bfloat16, which are exact together, and adds six products, in the same time.
+
+Tensor cores do not round the sums that they keep, they cut them off. So a product here starts from zero, and a kernel
+that sums over more than 64 entries, or 32 rows, adds the products outside of tensor cores: `acc += multiply(...)`.
+A chain of `tl.dot(..., acc)` over 256 entries has six times the error of float32 (measured on an H200).
 """
 
 from __future__ import annotations
@@ -64,17 +68,6 @@ def multiply(left, left_rest, right, right_rest, NVIDIA: tl.constexpr, ACC: tl.c
 
 
 @triton.jit
-def multiply_add(acc, left, left_rest, right, right_rest, NVIDIA: tl.constexpr, ACC: tl.constexpr):
-    """Return acc and the product of two factors that were split, with the precision of ACC."""
-    if NVIDIA:
-        acc = tl.dot(left_rest, right, acc, input_precision="tf32", out_dtype=ACC)
-        acc = tl.dot(left, right_rest, acc, input_precision="tf32", out_dtype=ACC)
-        return tl.dot(left, right, acc, input_precision="tf32", out_dtype=ACC)
-    else:
-        return tl.dot(left, right, acc, input_precision="ieee", out_dtype=ACC)
-
-
-@triton.jit
 def high_half(x):
     """Return the high half of float32 numbers as bfloat16."""
     return (x.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
@@ -92,19 +85,19 @@ def split_in_three(x, NVIDIA: tl.constexpr):
 
 
 @triton.jit
-def multiply_add_transposed(acc, left, right, NVIDIA: tl.constexpr, ACC: tl.constexpr):
-    """Return acc + left^T right, with the precision of ACC, for left (K, M) and right (K, N)."""
+def multiply_rows(left, right, NVIDIA: tl.constexpr, ACC: tl.constexpr):
+    """Return left^T right, with the precision of ACC, for left (K, M) and right (K, N)."""
     left0, left1, left2 = split_in_three(left, NVIDIA)
     right0, right1, right2 = split_in_three(right, NVIDIA)
     if NVIDIA:
-        acc = tl.dot(tl.trans(left2), right0, acc, out_dtype=ACC)
-        acc = tl.dot(tl.trans(left1), right1, acc, out_dtype=ACC)
-        acc = tl.dot(tl.trans(left0), right2, acc, out_dtype=ACC)
-        acc = tl.dot(tl.trans(left1), right0, acc, out_dtype=ACC)
-        acc = tl.dot(tl.trans(left0), right1, acc, out_dtype=ACC)
-        return tl.dot(tl.trans(left0), right0, acc, out_dtype=ACC)
+        product = tl.dot(tl.trans(left2), right0, out_dtype=ACC)
+        product = tl.dot(tl.trans(left1), right1, product, out_dtype=ACC)
+        product = tl.dot(tl.trans(left0), right2, product, out_dtype=ACC)
+        product = tl.dot(tl.trans(left1), right0, product, out_dtype=ACC)
+        product = tl.dot(tl.trans(left0), right1, product, out_dtype=ACC)
+        return tl.dot(tl.trans(left0), right0, product, out_dtype=ACC)
     else:
-        return tl.dot(tl.trans(left), right, acc, input_precision="ieee", out_dtype=ACC)
+        return tl.dot(tl.trans(left), right, input_precision="ieee", out_dtype=ACC)
 
 
 @triton.jit

@@ -27,7 +27,7 @@ from torch import Tensor
 from sdssm.ops._triton.activations import activation, activation_slope
 from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops._triton.source import has_tensor_cores
-from sdssm.ops._triton.tensor_cores import multiply, multiply_add, multiply_add_transposed, split, split_nearest
+from sdssm.ops._triton.tensor_cores import multiply, multiply_rows, split, split_nearest
 from sdssm.ops.padding import next_power_of_two
 
 
@@ -44,14 +44,14 @@ class ProductTile(NamedTuple):
 #: The product if a tile has all inputs: a program then keeps its weights, and takes several tiles of rows.
 KEPT = ProductTile(64, 64, 64, 4, 2)
 #: The product for more inputs than that: weights are loaded again for each tile.
-LOADED = ProductTile(128, 64, 32, 8, 3)
+LOADED = ProductTile(64, 64, 32, 4, 3)
 #: The gradient of the weights; its rows are summed over.
 GRADIENT = ProductTile(32, 64, 64, 4)
-#: Programs of a launch of the product: three for each multiprocessor of an H100 or H200.
+#: Programs of a launch of the product that keep weights: three for each multiprocessor of an H100 or H200.
 PROGRAMS = 396
 #: For the gradient of the weights: the fewest rows of a piece, and the most pieces times tiles of a replica.
 #: They must not depend on the number of replicas.
-PIECE_ROWS, PIECES = 128, 48
+PIECE_ROWS, PIECES = 128, 24
 #: The smallest side that `tl.dot` accepts.
 SMALLEST = 16
 
@@ -88,6 +88,21 @@ def load_weights(
         return tl.load(weight + places, mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
 
 
+@triton.jit
+def store_results(
+    out, before, bias, acc, first_row, left_over, n, N: tl.constexpr, TM: tl.constexpr, KIND: tl.constexpr
+):
+    """Add the bias, and store the sums in `before`, if it is given, and their activation in `out`."""
+    if bias is not None:
+        acc += tl.load(bias + n, mask=n < N, other=0.0)[None, :]
+    m = tl.arange(0, TM)
+    place = tl.minimum(m, left_over - 1)[:, None] * N + n[None, :]
+    mask = (m < left_over)[:, None] & (n < N)[None, :]
+    if before is not None:
+        tl.store(before + first_row * N + place, acc, mask=mask)
+    tl.store(out + first_row * N + place, activation(acc, KIND), mask=mask)
+
+
 @triton.jit(do_not_specialize=["M", "tiles"])
 def linear_product_kernel(
     x, saved, weight, bias, before, out, M, tiles,
@@ -98,40 +113,40 @@ def linear_product_kernel(
     """Fill out = activation(x W + bias), (R, M, N), and before, the argument of the activation, if it is given.
 
     With SLOPE, x is the gradient of such an activation: it is multiplied by the derivative, which `saved` gives.
-    A program computes TN results of several tiles of rows.
+    A program computes TN results of a tile of rows, or of several tiles if it can keep its weights.
     """
     replica = tl.program_id(2).to(tl.int64)
     n = tl.program_id(1) * TN + tl.arange(0, TN)
     k = tl.arange(0, TK)
+    m = tl.arange(0, TM)
     weight += replica * N * K
-    n_mask = (n < N)[None, :]
+    if bias is not None:
+        bias += replica * N
     if TK >= K:
         right, right_rest = split_nearest(load_weights(weight, k, n, K, N, WK, WN, TK, TN), NVIDIA)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
-        first_row = replica * M + tile * TM
-        left_over = M - tile * TM
-        m = tl.arange(0, TM)
-        rows = tl.minimum(m, left_over - 1)[:, None]  # those past the end repeat the last one
-        inputs = x + first_row * K
-        slopes = saved
-        if SLOPE != "none":
-            slopes += first_row * K
-        if TK >= K:
-            left, left_rest = split(load_inputs(inputs, slopes, rows, k, K, TK != K, SLOPE), NVIDIA)
+        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+            first_row = replica * M + tile * TM
+            left_over = M - tile * TM
+            rows = tl.minimum(m, left_over - 1)[:, None]  # those past the end repeat the last one
+            slopes = saved
+            if SLOPE != "none":
+                slopes += first_row * K
+            left, left_rest = split(load_inputs(x + first_row * K, slopes, rows, k, K, TK != K, SLOPE), NVIDIA)
             acc = multiply(left, left_rest, right, right_rest, NVIDIA, ACC)
-        else:
-            acc = tl.zeros((TM, TN), ACC)
-            for first in tl.range(0, K, TK, num_stages=STAGES):
-                left, left_rest = split(load_inputs(inputs, slopes, rows, first + k, K, K % TK != 0, SLOPE), NVIDIA)
-                chunk, chunk_rest = split_nearest(load_weights(weight, first + k, n, K, N, WK, WN, TK, TN), NVIDIA)
-                acc = multiply_add(acc, left, left_rest, chunk, chunk_rest, NVIDIA, ACC)
-        if bias is not None:
-            acc += tl.load(bias + replica * N + n, mask=n < N, other=0.0)[None, :]
-        place = rows * N + n[None, :]
-        mask = (m < left_over)[:, None] & n_mask
-        if before is not None:
-            tl.store(before + first_row * N + place, acc, mask=mask)
-        tl.store(out + first_row * N + place, activation(acc, KIND), mask=mask)
+            store_results(out, before, bias, acc, first_row, left_over, n, N, TM, KIND)
+    else:
+        first_row = replica * M + tl.program_id(0) * TM
+        left_over = M - tl.program_id(0) * TM
+        rows = tl.minimum(m, left_over - 1)[:, None]
+        x += first_row * K
+        if SLOPE != "none":
+            saved += first_row * K
+        acc = tl.zeros((TM, TN), ACC)
+        for first in tl.range(0, K, TK, num_stages=STAGES):
+            left, left_rest = split(load_inputs(x, saved, rows, first + k, K, K % TK != 0, SLOPE), NVIDIA)
+            chunk, chunk_rest = split_nearest(load_weights(weight, first + k, n, K, N, WK, WN, TK, TN), NVIDIA)
+            acc += multiply(left, left_rest, chunk, chunk_rest, NVIDIA, ACC)  # no chain, see `tensor_cores`
+        store_results(out, before, bias, acc, first_row, left_over, n, N, TM, KIND)
 
 
 @triton.jit
@@ -175,7 +190,7 @@ def linear_weight_gradient_kernel(
         next_left, next_right = load_rows(grad, saved, x, first + m, count, n, k, K, N, TN, TK, KIND)
         if BIAS:
             total += left
-        acc = multiply_add_transposed(acc, left, right, NVIDIA, ACC)
+        acc += multiply_rows(left, right, NVIDIA, ACC)  # no chain, see `tensor_cores`
     row: tl.constexpr = N * K + N if BIAS else N * K
     base = parts + (tl.program_id(1) * tl.num_programs(2) + replica) * row
     tl.store(base + n[:, None] * K + k[None, :], acc, mask=(n < N)[:, None] & (k < K)[None, :])
@@ -201,7 +216,8 @@ def map_rows(
             weight, transpose = weight.transpose(1, 2).contiguous(), False
         columns = tile_side(N, tile.results)
         tiles, groups = triton.cdiv(M, tile.rows), triton.cdiv(N, columns)
-        linear_product_kernel[(min(tiles, max(1, PROGRAMS // (groups * R))), groups, R)](
+        programs = tiles if tile is LOADED else min(tiles, max(1, PROGRAMS // (groups * R)))
+        linear_product_kernel[(programs, groups, R)](
             x, saved, weight, bias, before, out, M, tiles,
             K=K, N=N, WK=N if transpose else 1, WN=1 if transpose else K,
             TM=tile.rows, TN=columns, TK=tile_side(K, tile.inputs), STAGES=tile.stages, SLOPE=slope, KIND=kind,

@@ -24,7 +24,7 @@ from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops.padding import next_power_of_two
 
 #: Entries of a tile, and tiles of a program of the backward pass, which share a partial sum.
-ENTRIES, TILES = 2_048, 4
+ENTRIES, TILES = 512, 8
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["B", "L", "J", "slot"]
 
