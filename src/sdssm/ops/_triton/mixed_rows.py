@@ -273,8 +273,6 @@ def gradients_kernel(
         i = start + tl.arange(0, ROWS)
         D, D_rest = split(dictionary_rows(dictionary, start, column, K, N, KP, J, ROWS, ACC), NVIDIA)
         dA = tl.zeros((KP, ROWS * J), ACC)
-        if NVIDIA:
-            dA_left, dA_right = dA, dA
         for tile in range(first, last):
             at = tile * P + tl.arange(0, P)
             inside = at < positions
@@ -304,13 +302,7 @@ def gradients_kernel(
             if block > 0:
                 dw += tl.load(place, mask=part_mask, other=0.0)
             tl.store(place, dw, mask=part_mask)
-            if NVIDIA:  # three sums that do not wait for each other
-                dA = tl.dot(tl.trans(w), dM, dA, input_precision="tf32", out_dtype=ACC)
-                dA_left = tl.dot(tl.trans(w_rest), dM, dA_left, input_precision="tf32", out_dtype=ACC)
-                dA_right = tl.dot(tl.trans(w), dM_rest, dA_right, input_precision="tf32", out_dtype=ACC)
-            else:
-                dA += multiply(tl.trans(w), tl.trans(w_rest), dM, dM_rest, NVIDIA, ACC)
-        if NVIDIA:
-            dA += dA_left + dA_right
+            # Added outside of tensor cores, which round long sums towards zero.
+            dA += multiply(tl.trans(w), tl.trans(w_rest), dM, dM_rest, NVIDIA, ACC)
         tl.debug_barrier()  # another thread may read what was stored in dweights
         store_dictionary_rows(ddictionary, dA, start, column, K, N, KP, J, ROWS)
