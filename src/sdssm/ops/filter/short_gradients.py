@@ -71,7 +71,9 @@ def short_gradients_kernel(
     x2 = load_input(x, before, row, mask, c, last - 1, L, C, T)
     x1 = load_input(x, before, row, mask, c, last - 2, L, C, T)
     zeros = tl.zeros((TR, TC), ACC)
-    dz1, dz2, dz3 = zeros, zeros, zeros  # of the steps after t
+    # Those of the steps after t. Each needs zeros of its own: the compiler would take a variable that gets the first
+    # value of another one in the first step for one that the loop does not change.
+    dz1, dz2, dz3 = tl.zeros((TR, TC), ACC), tl.zeros((TR, TC), ACC), tl.zeros((TR, TC), ACC)
     sum0, sum1, sum2, sum3, sum_bias = zeros, zeros, zeros, zeros, zeros
     # What a step needs is loaded one step earlier.
     next_x = load_input(x, before, row, mask, c, last - 3, L, C, T)
