@@ -197,6 +197,7 @@ def use_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(triton, "TILE_CHANNELS", 4)
     monkeypatch.setattr(triton, "TILE_ENTRIES", 16)
+    monkeypatch.setattr(triton, "VECTOR_TILE_ENTRIES", 16)
     monkeypatch.setattr(triton, "MAX_UNROLLED_TAPS", 2)
     monkeypatch.setattr(triton, "STACK", 3)
 

@@ -18,8 +18,8 @@ from sdssm.ops.filter.tiles import channel_tile, vector_sums
 
 #: The most taps. A filter with fewer is one with zeros as its first taps.
 MOST_TAPS = tl.constexpr(4)
-#: Steps of a segment, and entries of a tile, 4 per thread: more would leave a GPU without enough loads in flight.
-SEGMENT, TILE_ENTRIES = 16, 512
+#: Steps of a segment, and entries of a tile, 2 per thread: more would leave a GPU without enough loads in flight.
+SEGMENT, TILE_ENTRIES = 48, 256
 
 
 @triton.jit

@@ -34,9 +34,6 @@ FORWARD_ENTRIES, FORWARD_PER_THREAD = 4096, 16
 BACKWARD_ENTRIES, BACKWARD_PER_THREAD = 4096, 16
 #: Registers per thread in float32: few enough for three programs per multiprocessor, or two of the backward kernel.
 FORWARD_REGISTERS, MAX_REGISTERS = 80, 128
-#: Iterations whose inputs are in shared memory or on their way there, an iteration being a step forward and a group of
-#: steps backward. With 1 every step waits for its loads, for longer than it computes.
-FORWARD_STAGES, BACKWARD_STAGES = 3, 2
 #: Rows of a program of the backward kernel, which adds up their gradients of A.
 ROWS = 4
 #: Steps of a tile where gradients of x and delta, or of B and C, are completed.
@@ -48,7 +45,7 @@ ANY_SIZE = ["L", "LP", "rows_per_replica", "blocks"]
 @triton.jit(do_not_specialize=ANY_SIZE)
 def selective_ends_forward_kernel(
     x, delta, A, B, C, lengths, y, L, rows_per_replica,
-    D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Fill y (rows, D)."""
     row, d, n, _, _, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
@@ -58,7 +55,7 @@ def selective_ends_forward_kernel(
     x, delta, B = x + row * L * D, delta + row * L * D, B + row * L * N
     h = tl.zeros((DB, NP), A2.dtype)
     rest_t = tl.zeros((DB,), A2.dtype)
-    for back in tl.range(0, length, num_stages=STAGES):
+    for back in range(length):
         x_t, delta_t, B_t = load_inputs(x, delta, B, length - 1 - back, None, d, n, D, N, NP, EVEN, "")
         h += (delta_t * x_t)[:, None] * (B_t[None, :] * tl.exp2(rest_t[:, None] * A2))
         rest_t += delta_t
@@ -117,7 +114,7 @@ def complete_channels(
 def selective_ends_backward_kernel(
     grad_y, x, delta, A, B, C, lengths, sums, dx, ddelta, dA_parts, channel_sums,
     L, LP, rows_per_replica, D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
-    NEAR: tl.constexpr, W: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
+    NEAR: tl.constexpr, W: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Fill the gradients of x and delta, and partial sums for those of A, B and C.
 
@@ -149,7 +146,7 @@ def selective_ends_backward_kernel(
         channel_pointers = channel_sums + (part * LP + steps[None, :, None]) * N + n[None, None, :]
         rest = tl.zeros((DB,), A2.dtype)
         groups = tl.cdiv(length, GROUP)
-        for back in tl.range(0, groups, num_stages=STAGES):
+        for back in range(groups):
             t = (groups - 1 - back) * GROUP
             dA, rest, r3, c3 = step_backward(
                 dA, rest, row_x, row_delta, row_B, dy, C_end, t + 3, length, d, n, A2, D, N, EVEN, NEAR, W
@@ -212,7 +209,7 @@ def forward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return the constants of the forward kernel."""
     constants = kernel_constants(D, N, dtype, FORWARD_ENTRIES, FORWARD_PER_THREAD)
     register_limit = {} if dtype == torch.float64 else {"maxnreg": FORWARD_REGISTERS}
-    return {**constants, "STAGES": FORWARD_STAGES, **register_limit}
+    return {**constants, **register_limit}
 
 
 def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
@@ -230,7 +227,6 @@ def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
         "W": threads,
         "ROWS": ROWS,
         "TILE": TILE_STEPS,
-        "STAGES": BACKWARD_STAGES,
         **register_limit,
     }
 
