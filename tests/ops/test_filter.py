@@ -162,7 +162,7 @@ def test_compiles_ahead_of_time(
 
     launched: list[str] = []
     monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, launched))
-    x, filters, before = (torch.zeros(shape, dtype=dtype) for shape in ((2, 3, 40, C), (2, T, C), (2, 3, T - 1, C)))
+    x, filters, before = (torch.zeros(shape, dtype=dtype) for shape in ((2, 9, 40, C), (2, T, C), (2, 9, T - 1, C)))
     for earlier in (None, before):
         tensors = (x, filters, filters[:, 0].contiguous() if bias else None, earlier)
         (y,) = triton.forward(*tensors, vectors, size)
