@@ -162,7 +162,7 @@ def test_compiles_ahead_of_time(
 
     launched: list[str] = []
     monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, launched))
-    x, filters, before = (torch.zeros(shape, dtype=dtype) for shape in ((2, 3, 40, C), (2, T, C), (2, 3, T - 1, C)))
+    x, filters, before = (torch.zeros(shape, dtype=dtype) for shape in ((2, 9, 40, C), (2, T, C), (2, 9, T - 1, C)))
     for earlier in (None, before):
         tensors = (x, filters, filters[:, 0].contiguous() if bias else None, earlier)
         (y,) = triton.forward(*tensors, vectors, size)
@@ -197,6 +197,7 @@ def use_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(triton, "TILE_CHANNELS", 4)
     monkeypatch.setattr(triton, "TILE_ENTRIES", 16)
+    monkeypatch.setattr(triton, "VECTOR_TILE_ENTRIES", 16)
     monkeypatch.setattr(triton, "MAX_UNROLLED_TAPS", 2)
     monkeypatch.setattr(triton, "STACK", 3)
 

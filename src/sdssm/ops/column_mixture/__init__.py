@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from sdssm.ops import backend
@@ -9,8 +10,8 @@ from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_complex, check_device, check_dtypes, check_last_dimensions, check_rank, check_square
 from sdssm.ops.column_mixture import reference
-from sdssm.ops.column_mixture.reference import column_softmax
 from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.linear import linear_map
 from sdssm.ops.prepare import check_length_values, check_lengths, start_state
 
 __all__ = ["column_mixture_scan", "column_softmax"]
@@ -104,3 +105,22 @@ def column_mixture_scan(
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size)
+
+
+def column_softmax(dictionary: Tensor, weights: Tensor) -> Tensor:
+    """Return the softmax of each column of sum_k weights[k] dictionary_k.
+
+    dictionary (..., K, N, N) and weights (..., *, K) -> (..., *, N, N).
+
+    >>> import torch
+    >>> dictionary = torch.tensor([[[0.0, 0.0], [0.0, 9.0]]])
+    >>> column_softmax(dictionary, torch.ones(1, 1)).round(decimals=1).tolist()
+    [[[0.5, 0.0], [0.5, 1.0]]]
+    """
+    if dictionary.ndim != 3 or weights.ndim != 2 or backend.choose(weights) != "triton":
+        return reference.column_softmax(dictionary, weights)
+    # The entries of the matrices are the rows of a linear map: the gradient of the weights is a sum over N * N rows,
+    # which many programs share. As a product of matrices (*, N * N) x (N * N, K) it would have a single one.
+    size = dictionary.shape[-1]
+    mixed = linear_map(dictionary.permute(2, 1, 0).flatten(0, 1), weights).mT  # (*, N * N), column by column
+    return torch.softmax(mixed.reshape(-1, size, size), dim=-1).mT

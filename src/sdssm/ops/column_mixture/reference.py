@@ -13,9 +13,6 @@ def column_softmax(dictionary: Tensor, weights: Tensor) -> Tensor:
     """Return the softmax of each column of sum_k weights[k] dictionary_k.
 
     dictionary (..., K, N, N) and weights (..., *, K) -> (..., *, N, N).
-
-    >>> column_softmax(torch.tensor([[[0.0, 0.0], [0.0, 9.0]]]), torch.ones(1, 1)).round(decimals=1).tolist()
-    [[[0.5, 0.0], [0.5, 1.0]]]
     """
     size = dictionary.shape[-1]
     # Columns are contiguous here: a softmax across memory is many times slower.

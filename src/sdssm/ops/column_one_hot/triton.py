@@ -110,11 +110,14 @@ def column_one_hot_forward_kernel(
         xr = tl.zeros((NP,), ACC)
         xi = tl.zeros((NP,), ACC)
         j = first_j
-        for _ in range(count):
+        # Not a for loop: the compiler drops what is carried from step to step and only used as the bound of a for loop.
+        links = 0
+        while links < count:
             place = tl.maximum(j, 0)
             xr += tl.where(j >= 0, tl.gather(zr, place, 0), 0.0)
             xi += tl.where(j >= 0, tl.gather(zi, place, 0), 0.0)
             j = tl.where(j >= 0, tl.gather(following_j, place, 0), -1)
+            links += 1
         offsets = 2 * ((row * L + t) * N + n)
         if b is not None:
             xr += tl.load(b + offsets, mask=mask, other=0.0)

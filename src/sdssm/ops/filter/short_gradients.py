@@ -18,8 +18,8 @@ from sdssm.ops.filter.tiles import channel_tile, vector_sums
 
 #: The most taps. A filter with fewer is one with zeros as its first taps.
 MOST_TAPS = tl.constexpr(4)
-#: Steps of a segment, and entries of a tile, 4 per thread: more would leave a GPU without enough loads in flight.
-SEGMENT, TILE_ENTRIES = 16, 512
+#: Steps of a segment, and entries of a tile, 2 per thread: more would leave a GPU without enough loads in flight.
+SEGMENT, TILE_ENTRIES = 48, 256
 
 
 @triton.jit
@@ -71,7 +71,9 @@ def short_gradients_kernel(
     x2 = load_input(x, before, row, mask, c, last - 1, L, C, T)
     x1 = load_input(x, before, row, mask, c, last - 2, L, C, T)
     zeros = tl.zeros((TR, TC), ACC)
-    dz1, dz2, dz3 = zeros, zeros, zeros  # of the steps after t
+    # Those of the steps after t. Each needs zeros of its own: the compiler would take a variable that gets the first
+    # value of another one in the first step for one that the loop does not change.
+    dz1, dz2, dz3 = tl.zeros((TR, TC), ACC), tl.zeros((TR, TC), ACC), tl.zeros((TR, TC), ACC)
     sum0, sum1, sum2, sum3, sum_bias = zeros, zeros, zeros, zeros, zeros
     # What a step needs is loaded one step earlier.
     next_x = load_input(x, before, row, mask, c, last - 3, L, C, T)

@@ -28,8 +28,8 @@ from sdssm.ops.filter.short_gradients import TILE_ENTRIES as SHORT_TILE_ENTRIES
 from sdssm.ops.filter.tiles import channel_tile, vector_sums
 from sdssm.ops.padding import next_power_of_two
 
-#: Channels of a tile, 256 contiguous bytes, and its entries, 16 per thread: more would not fit the registers.
-TILE_CHANNELS, TILE_ENTRIES = 64, 2048
+#: Channels of a tile, 256 contiguous bytes, and its entries, without and with vectors, whose sums need more registers.
+TILE_CHANNELS, TILE_ENTRIES, VECTOR_TILE_ENTRIES = 64, 2048, 1024
 #: Filters of up to this many taps are unrolled; longer ones are a loop, because unrolled they would take minutes to
 #: compile.
 MAX_UNROLLED_TAPS = 8
@@ -200,7 +200,7 @@ def kernel_constants(
     constants = {
         "C": C,
         "T": T,
-        "TR": max(1, TILE_ENTRIES // TC),
+        "TR": max(1, (VECTOR_TILE_ENTRIES if vectors else TILE_ENTRIES) // TC),
         "TC": TC,
         "UNROLL": T <= MAX_UNROLLED_TAPS,
         "ACC": tl.float64 if dtype == torch.float64 else tl.float32,

@@ -33,7 +33,7 @@ STRIDE = 8
 LOG2E = tl.constexpr(1 / math.log(2))
 LN2 = tl.constexpr(math.log(2))
 #: Entries of a tile in float32 and entries per thread, of the forward and the backward kernel.
-FORWARD_TILE, BACKWARD_TILE = (4096, 16), (2048, 8)
+FORWARD_TILE, BACKWARD_TILE = (2048, 16), (2048, 8)
 #: The fewest channels of a tile (each tile stores its own partial sums of dB and dC) and the most warps of a program.
 MIN_CHANNELS, MAX_WARPS = 16, 16
 #: Registers per thread of the backward kernel in float32: few enough for two programs per multiprocessor, which is a

@@ -21,8 +21,8 @@ from torch import Tensor
 from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops.padding import next_power_of_two
 
-#: Entries of a tile of outputs in float32, 16 per thread.
-TILE_ENTRIES = 2048
+#: Entries of a tile of outputs in float32, forward and backward: the larger a tile, the fewer partial sums are stored.
+FORWARD_ENTRIES, BACKWARD_ENTRIES = 2048, 8192
 
 
 @triton.jit
@@ -84,16 +84,16 @@ def softplus_backward_kernel(
     tl.store(pointers + K * D, tl.sum(dz, axis=0), mask=d < D)
 
 
-def kernel_constants(K: int, D: int, dtype: torch.dtype) -> dict[str, Any]:
+def kernel_constants(K: int, D: int, dtype: torch.dtype, entries: int) -> dict[str, Any]:
     """Return the compile-time constants of the kernels; none of them depends on the number of replicas."""
     DP = next_power_of_two(D)
-    return {"K": K, "D": D, "DP": DP, "TR": max(1, TILE_ENTRIES * 4 // dtype.itemsize // DP), "num_warps": 4}
+    return {"K": K, "D": D, "DP": DP, "TR": max(1, entries * 4 // dtype.itemsize // DP), "num_warps": 4}
 
 
 def forward(r: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor]:
     """Return y (R, B, D) for r (R, B, K), weight (R, D, K), bias (R, D)."""
     (R, rows, K), D = r.shape, weight.shape[1]
-    constants = kernel_constants(K, D, r.dtype)
+    constants = kernel_constants(K, D, r.dtype, FORWARD_ENTRIES)
     y = r.new_empty(R, rows, D)
     if y.numel():
         softplus_forward_kernel[(triton.cdiv(rows, constants["TR"]), R)](r, weight, bias, y, rows, **constants)
@@ -105,7 +105,7 @@ def backward(grad: Tensor, r: Tensor, weight: Tensor, bias: Tensor) -> tuple[Ten
     (R, rows, K), D = r.shape, weight.shape[1]
     if not grad.numel():
         return torch.zeros_like(r), torch.zeros_like(weight), torch.zeros_like(bias)
-    constants = kernel_constants(K, D, r.dtype)
+    constants = kernel_constants(K, D, r.dtype, BACKWARD_ENTRIES)
     tiles = triton.cdiv(rows, constants["TR"])
     dr, partials = torch.empty_like(r), r.new_empty(tiles, R, (K + 1) * D)
     softplus_backward_kernel[(tiles, R)](grad, r, weight, bias, dr, partials, rows, **constants)
