@@ -119,7 +119,6 @@ def test_compiles_for_a_gpu(
     assert launched == [
         "selective_ends_forward_kernel",
         "selective_ends_backward_kernel",
-        "complete_channels_kernel",
         "complete_kernel",
         "selective_ends_forward_kernel",
     ]
@@ -153,9 +152,7 @@ def use_several_channel_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops.selective_ends import triton
 
     monkeypatch.setattr(triton, "FORWARD_ENTRIES", 16)
-    monkeypatch.setattr(triton, "BACKWARD_ENTRIES", 8)
-    monkeypatch.setattr(triton, "BACKWARD_WIDTH", 2)
-    monkeypatch.setattr(triton, "CHANNELS", 2)
+    monkeypatch.setattr(triton, "BACKWARD_ENTRIES", 16)
     monkeypatch.setattr(triton, "ROWS", 2)
     monkeypatch.setattr(triton, "TILE_STEPS", 4)
     assert triton.backward_constants(5, 3, torch.float64)["DB"] == 2

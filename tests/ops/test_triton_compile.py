@@ -90,7 +90,6 @@ def arguments(kind: str, N: int, dtype: torch.dtype) -> tuple[tuple[Any, ...], i
 def test_compiles(capability: int, kind: str, N: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled_kernels: list[str] = []
     monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, compiled_kernels))
-    monkeypatch.setattr("sdssm.ops._triton.source.shared_memory", lambda device: SHARED_MEMORY[capability])
     module = importlib.import_module(f"sdssm.ops.{kind}.triton")
     args, at = arguments(kind, N, dtype)
     states, final, *rest = module.forward(*args, rescale=False, mode="parallel")
@@ -111,7 +110,6 @@ def compiled_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """Return the names of the kernels that were compiled so far, instead of launched, for each GPU."""
     names: list[str] = []
     monkeypatch.setattr(jit.JITFunction, "run", compiler(request.param, names))
-    monkeypatch.setattr("sdssm.ops._triton.source.shared_memory", lambda device: SHARED_MEMORY[request.param])
     return names
 
 
@@ -177,17 +175,3 @@ def test_matrices_read_in_tiles_compile(kind: str, N: int, dtype: torch.dtype, c
     states, final, *rest = module.forward(*args, rescale=False, mode="auto")
     module.backward(states, final, *args[: at + 1], states, *rest, rescale=False, mode="auto")
     assert {"wide_forward_kernel", "wide_backward_kernel"} <= set(compiled_kernels)
-
-
-@pytest.mark.parametrize(("kind", "N", "dtype"), [("dense", 128, torch.float32), ("mixture", 100, torch.float64)])
-def test_several_matrices_on_their_way_compile(
-    kind: str, N: int, dtype: torch.dtype, compiled_kernels: list[str]
-) -> None:
-    from sdssm.ops._triton import source
-
-    module = importlib.import_module(f"sdssm.ops.{kind}.triton")
-    args, at = arguments(kind, N, dtype)
-    states, final, *rest = module.forward(*args, rescale=True, mode="recurrent")
-    module.backward(states, final, *args[: at + 1], states, *rest, rescale=True, mode="recurrent")
-    fit = source.shared_memory(args[0].device) >= source.LARGE_SHARED
-    assert ("wide_forward_kernel" if fit else "recurrence_forward_kernel") in compiled_kernels

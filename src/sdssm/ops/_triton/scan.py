@@ -60,13 +60,13 @@ def scan_forward(
     factors = A.new_empty((source.rows, source.length) if rescale else (0,), dtype=source.dtype)
     if states.numel() == 0:
         return states, final, factors
-    chunk = chunk_length(source, mode)
-    if source.is_read_in_tiles(chunk):
+    if source.is_wide:
         wide_forward_kernel[(source.rows,)](
             *source.arguments(), b, x0, lengths, states, final, factors if rescale else None,
             source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(),
         )  # fmt: skip
         return states, final, factors
+    chunk = chunk_length(source, mode)
     carries = None
     if chunk < source.length:
         carries = forward_carries(source, b, x0, lengths, rescale, chunk)
@@ -104,15 +104,15 @@ def scan_backward(
     sent = torch.empty_like(adjoints) if pullbacks else None
     if adjoints.numel() == 0:
         return adjoints, dx0, sent
-    chunk = chunk_length(source, mode)
-    if source.is_read_in_tiles(chunk):
+    if source.is_wide:
         if rescale:
             grad_states, grad_final = projected(grad_states, grad_final, states, lengths)
         wide_backward_kernel[(source.rows,)](
             *source.arguments(), grad_states, grad_final, lengths, factors if rescale else None, adjoints, sent, dx0,
-            source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(adjoint=True),
+            source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(),
         )  # fmt: skip
         return adjoints, dx0, sent
+    chunk = chunk_length(source, mode)
     all_blocks = rescale and source.tile(all_blocks=True)["HB"] <= 64
     constants = source.tile(all_blocks, adjoint=True)
     project = rescale

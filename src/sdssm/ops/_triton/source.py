@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.devices import has_capability
-from sdssm.ops._triton.tile import DENSE, MIXTURE, TOKEN
+from sdssm.ops._triton.tile import MIXTURE, TOKEN
 from sdssm.ops.backend import is_on_gpu
 from sdssm.ops.padding import next_power_of_two
 
@@ -23,13 +22,8 @@ RESIDENT_BYTES = 128 * 1024
 RESIDENT_SYMBOLS = 32 * 1024
 #: Blocks larger than this do not fit the registers of a program twice, which then reads them in tiles.
 MAX_ON_CHIP = 128
-#: Bytes of such a tile, stages (one more than the tiles in shared memory), and the warps that share a tile.
-WIDE_TILE, WIDE_STAGES, WIDE_WARPS = 64 * 1024, 4, 8
-#: On a GPU with less shared memory than LARGE_SHARED, three tiles of that size do not fit, and they are smaller.
-LARGE_SHARED, SMALL_WIDE_TILE = 208 * 1024, 32 * 1024
-#: Matrices in memory of more columns than this are read in tiles too if three fit the shared memory, and a row is one
-#: chunk: several matrices are then on their way, where registers have room for the next one only.
-MOST_FROM_REGISTERS = 64
+#: Bytes of such a tile, the tiles that are on their way at once, and the warps that share one.
+WIDE_TILE, WIDE_STAGES, WIDE_WARPS = 32 * 1024, 4, 8
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -45,15 +39,6 @@ def has_tensor_cores(tensor: Tensor) -> bool:
     if not is_on_gpu(tensor):
         return os.environ.get("TRITON_INTERPRET") != "1"
     return has_capability(tensor.device, (8, 0))
-
-
-@functools.cache
-def shared_memory(device: torch.device) -> int:
-    """Return the bytes of shared memory that a program may have; on a CPU those of an H100."""
-    if device.type != "cuda":
-        return 227 * 1024
-    size: int = triton.runtime.driver.active.utils.get_device_properties(device.index or 0)["max_shared_mem"]
-    return size
 
 
 @dataclass(frozen=True)
@@ -125,34 +110,18 @@ class Source:
         """Whether the only block does not fit the registers of a program."""
         return self.blocks == 1 and self.size > MAX_ON_CHIP
 
-    def is_read_in_tiles(self, chunk: int) -> bool:
-        """Whether the kernels of wide_recurrence.py scan the rows, in chunks of this many steps."""
-        if self.is_wide or self.blocks > 1 or self.size <= MOST_FROM_REGISTERS or chunk < self.length:
-            return self.is_wide
-        return self.kind is DENSE and shared_memory(self.A.device) >= LARGE_SHARED
-
-    def wide_tile(self, adjoint: bool = False) -> dict[str, Any]:
+    def wide_tile(self) -> dict[str, Any]:
         """Return the constants of the kernels in wide_recurrence.py."""
         padded = next_power_of_two(self.size)
-        itemsize = self.dtype.itemsize
-        tile_bytes = WIDE_TILE if shared_memory(self.A.device) >= LARGE_SHARED else SMALL_WIDE_TILE
-        tile = min(padded, tile_bytes // (padded * itemsize))
-        # A warp reads LANES rows of WIDTH columns: 128 adjacent bytes have no bank conflicts in shared memory.
-        width = min(128 // itemsize, padded if adjoint else tile)
-        lanes = {"LANES": min(tile, 4)} if adjoint else {}
-        # In the adjoint every warp has columns of its own, so that a sum down a column does not cross warps.
-        warps = min(WIDE_WARPS, padded // width) if adjoint else WIDE_WARPS
         return {
             "count": self.count,
             "SOURCE": self.kind,
             "S": self.size,
             "SP": padded,
-            "TILE": tile,
-            "WIDTH": width,
+            "TILE": min(padded, WIDE_TILE // (padded * self.dtype.itemsize)),
             "STAGES": WIDE_STAGES,
             "ACC": tl.float64 if self.dtype == torch.float64 else tl.float32,
-            "num_warps": warps,
-            **lanes,
+            "num_warps": WIDE_WARPS,
         }
 
     def arguments(self) -> tuple[Tensor | None, ...]:

@@ -6,7 +6,6 @@ The rows of S are independent, so in the forward pass several programs of one wa
 stores the errors e = v - S k, whose outer products with the keys are all that is added to S, and a checkpoint of S
 every T positions. The backward pass needs S before every step. Without a gate it subtracts what was added, at the cost
 of rounding only. With a gate that would be a division, so it recomputes S from the checkpoint at most T positions back.
-Its kernel is in `gradient_kernel`.
 
 Constants of the kernels: H heads of DK x DV entries, DK padded to KP, VB rows of S per program. T is 1 << SHIFT, since
 a division takes 20 instructions.
@@ -22,8 +21,6 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops.autograd import empty_placeholder
-from sdssm.ops.delta.gradient_kernel import delta_backward_kernel
-from sdssm.ops.delta.tiles import ANY_LENGTH, head_tile
 from sdssm.ops.padding import next_power_of_two
 
 #: Entries of S, in float32, per program of one warp in the forward pass.
@@ -31,11 +28,29 @@ FORWARD_ENTRIES = 1024
 #: Rows and entries of S per program in the backward pass (a larger S is divided among programs, whose sums are added
 #: afterwards), and entries per warp.
 BACKWARD_ROWS, BACKWARD_ENTRIES, BACKWARD_WARP = 64, 4096, 512
-#: Registers per thread of the backward kernel in float32, if it has one warp and if it has several: with more of them
-#: a GPU would have too few warps at a time.
-BACKWARD_REGISTERS, WIDE_BACKWARD_REGISTERS = 168, 128
-#: Positions between two checkpoints of S, without a gate, and the fewest with one: powers of two, from 4 on.
+#: Positions between two checkpoints of S, without a gate, and the fewest with one: powers of two.
 UNGATED_INTERVAL, LEAST_GATED_INTERVAL = 32, 4
+#: Arguments whose values must not lead to a new compilation.
+ANY_LENGTH = ["L", "SHIFT", "C"]
+
+
+@triton.jit
+def head_tile(H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr):
+    """Return which part of S this program holds.
+
+    Returns the index of the (row, head) pair, row, head, rows i and columns j of S, their masks (VB,), (KP,) and
+    (VB, KP), and the offsets of S (VB, KP).
+    """
+    program = tl.program_id(0).to(tl.int64)
+    row = program // H
+    head = program % H
+    i = tl.program_id(1) * VB + tl.arange(0, VB)
+    j = tl.arange(0, KP)
+    v_mask = i < DV
+    k_mask = j < DK
+    mask = v_mask[:, None] & k_mask[None, :]
+    offsets = i[:, None] * DK + j[None, :]
+    return program, row, head, i, j, v_mask, k_mask, mask, offsets
 
 
 @triton.jit(do_not_specialize=ANY_LENGTH)
@@ -91,6 +106,97 @@ def delta_forward_kernel(
     tl.store(final + program * DV * DK + offsets, S, mask=mask)
 
 
+@triton.jit
+def add_updates(
+    S, k, beta, errors, first_step, i, j,
+    H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """Return S after the STEPS steps of a position, recomputed from their errors."""
+    for n in range(STEPS):
+        key = tl.load(k + (first_step + n * H) * DK + j, mask=j < DK, other=0.0)
+        error = tl.load(errors + (first_step + n * H) * DV + i, mask=i < DV, other=0.0)
+        S += (tl.load(beta + first_step + n * H) * error)[:, None] * key[None, :]
+    return S
+
+
+@triton.jit(do_not_specialize=ANY_LENGTH)
+def delta_backward_kernel(
+    grad_outputs, grad_final, q, k, beta, gate, lengths, final, checkpoints, errors,
+    dq, dk, dv, dbeta, dgate, dS0, L, SHIFT, C,
+    H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr, STEPS: tl.constexpr,
+    ACC: tl.constexpr,
+):  # fmt: skip
+    """Carry dS, the gradient of S, backward in time and store the gradients of all inputs.
+
+    dq, dk, dbeta and dgate are (programs per head, ...), to be summed over the first dimension.
+    """
+    program, row, head, i, j, v_mask, k_mask, mask, offsets = head_tile(H, DK, DV, KP, VB)
+    part = tl.program_id(1) * tl.num_programs(0).to(tl.int64) * L  # offset of this program's partial sums, in positions
+    length = L
+    if lengths is not None:
+        length = tl.load(lengths + row).to(tl.int32)
+    dS = tl.zeros((VB, KP), ACC)
+    if grad_final is not None:
+        dS = tl.load(grad_final + program * DV * DK + offsets, mask=mask, other=0.0)
+    S = tl.load(final + program * DV * DK + offsets, mask=mask, other=0.0)
+
+    for i_back in range(length):
+        t = length - 1 - i_back
+        position = (row * L + t) * H + head
+        first_step = (row * L + t) * STEPS * H + head
+        previous_S = S
+        if gate is not None:
+            decay = tl.load(gate + position)
+            chunk = t >> SHIFT
+            previous_S = tl.load(checkpoints + (program * C + chunk) * DV * DK + offsets, mask=mask, other=0.0)
+            for r in range(chunk << SHIFT, t):
+                previous_S = previous_S * tl.load(gate + (row * L + r) * H + head)
+                earlier_step = (row * L + r) * STEPS * H + head
+                previous_S = add_updates(previous_S, k, beta, errors, earlier_step, i, j, H, DK, DV, STEPS)
+        if q is not None:
+            dquery = tl.zeros((KP,), ACC)
+            if grad_outputs is not None:
+                grad = tl.load(grad_outputs + position * DV + i, mask=v_mask, other=0.0)
+                query = tl.load(q + position * DK + j, mask=k_mask, other=0.0)
+                dquery = tl.sum(S * grad[:, None], axis=0)
+                dS += grad[:, None] * query[None, :]
+            tl.store(dq + (part + position) * DK + j, dquery, mask=k_mask)
+        for n in range(STEPS):
+            s = first_step + (STEPS - 1 - n) * H
+            key = tl.load(k + s * DK + j, mask=k_mask, other=0.0)
+            error = tl.load(errors + s * DV + i, mask=v_mask, other=0.0)
+            strength = tl.load(beta + s)
+            update = strength * error
+            S -= update[:, None] * key[None, :]  # S before the step
+            de = tl.sum(dS * key[None, :], axis=1)
+            tl.store(dbeta + part * STEPS + s, tl.sum(de * error, axis=0))
+            de = de * strength
+            tl.store(dv + s * DV + i, de, mask=v_mask)
+            dkey = tl.sum(dS * update[:, None] - S * de[:, None], axis=0)
+            tl.store(dk + (part * STEPS + s) * DK + j, dkey, mask=k_mask)
+            dS -= de[:, None] * key[None, :]
+        if gate is not None:
+            tl.store(dgate + part + position, tl.sum(tl.sum(dS * previous_S, axis=1), axis=0))
+            dS = dS * decay
+            S = previous_S
+        else:
+            if (t >> SHIFT) << SHIFT == t:  # replace S by its checkpoint, which has no rounding errors from subtraction
+                S = tl.load(checkpoints + (program * C + (t >> SHIFT)) * DV * DK + offsets, mask=mask, other=0.0)
+    for t in range(length, L):  # past the end of the row
+        position = (row * L + t) * H + head
+        if q is not None:
+            tl.store(dq + (part + position) * DK + j, tl.zeros((KP,), ACC), mask=k_mask)
+        if gate is not None:
+            tl.store(dgate + part + position, 0.0)
+        for n in range(STEPS):
+            s = (row * L + t) * STEPS * H + n * H + head
+            tl.store(dk + (part * STEPS + s) * DK + j, tl.zeros((KP,), ACC), mask=k_mask)
+            tl.store(dv + s * DV + i, tl.zeros((VB,), ACC), mask=v_mask)
+            tl.store(dbeta + part * STEPS + s, 0.0)
+    if dS0 is not None:
+        tl.store(dS0 + program * DV * DK + offsets, dS, mask=mask)
+
+
 def checkpoint_interval(L: int, gated: bool) -> int:
     """Return T, the positions between two checkpoints of S, a power of two."""
     if not gated:
@@ -110,11 +216,7 @@ def kernel_constants(k: Tensor, v: Tensor, steps: int, backward: bool) -> dict[s
     else:
         VB, warps = min(VP, max(1, FORWARD_ENTRIES // (KP * words))), 1
     accumulator = tl.float64 if k.dtype == torch.float64 else tl.float32
-    registers = BACKWARD_REGISTERS if warps == 1 else WIDE_BACKWARD_REGISTERS
-    limit = {"maxnreg": registers} if backward and words == 1 else {}
-    return {
-        "H": H, "DK": DK, "DV": DV, "KP": KP, "VB": VB, "STEPS": steps, "ACC": accumulator, "num_warps": warps, **limit
-    }  # fmt: skip
+    return {"H": H, "DK": DK, "DV": DV, "KP": KP, "VB": VB, "STEPS": steps, "ACC": accumulator, "num_warps": warps}
 
 
 def forward(

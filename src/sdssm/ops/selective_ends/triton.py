@@ -9,10 +9,10 @@ With T_t the sum of delta over the steps after t, the state at the end of a row 
 so the gradients need the same exponentials again and nothing else: no state is stored. One exponential per pass, step
 and entry of the state is what bounds both kernels; a GPU computes one where it computes eight products.
 
-Both kernels go from the last step to the first and add up T_t, which is exact where it is small. A program is one warp
-with a tile of channels d and entries n: programs of several warps would wait for each other at every sum. The backward
-kernel stores sums over its channels (for dB, dC), its entries (for dx, ddelta) and its rows (for dA), which are added
-afterwards, always in the same order. The gradient of delta_t is the sum of those of T_s over the earlier steps s.
+Both kernels go from the last step to the first and add up T_t, which is exact where it is small; the backward kernel
+takes groups of four steps. The gradient of delta_t is the sum of those of T_s over the earlier steps s, which is
+computed afterwards. Sums over channels (dB, dC) and rows (dA) are stored as partial sums and added afterwards, always
+in the same order.
 """
 
 from __future__ import annotations
@@ -25,32 +25,21 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops.padding import next_power_of_two
-from sdssm.ops.selective.sums import FOLD, sum_channels, sum_last_axis, sum_neighbours
-from sdssm.ops.selective.triton import LN2, LOG2E, load_inputs, load_vector
+from sdssm.ops.selective.sums import FOLD, stack_four, stack_four_rows, sum_channels, sum_last_axis, sum_neighbours
+from sdssm.ops.selective.triton import GROUP, LN2, LOG2E, channel_tile, load_inputs, load_vector
 
-#: Entries of a program's tile in float32 and entries per thread, forward and backward: a program is one warp, so that
-#: it waits for no other warp.
-FORWARD_ENTRIES, FORWARD_PER_THREAD = 1024, 32
-BACKWARD_ENTRIES, BACKWARD_PER_THREAD = 1024, 32
-#: Entries n of a tile of the backward kernel: with more, there are fewer partial sums over n and more over d.
-BACKWARD_WIDTH = 32
-#: Registers per thread in float32.
-FORWARD_REGISTERS, MAX_REGISTERS = 128, 168
+#: Entries of a program's tile in float32 and entries per thread, forward and backward: with more entries per thread
+#: fewer loads and sums across threads are needed for each, until the registers of two programs no longer fit.
+FORWARD_ENTRIES, FORWARD_PER_THREAD = 4096, 16
+BACKWARD_ENTRIES, BACKWARD_PER_THREAD = 4096, 16
+#: Registers per thread in float32: few enough for three programs per multiprocessor, or two of the backward kernel.
+FORWARD_REGISTERS, MAX_REGISTERS = 80, 128
 #: Rows of a program of the backward kernel, which adds up their gradients of A.
 ROWS = 4
-#: Channels of a tile where gradients of x and delta are completed, and steps of one where those of B and C are.
-CHANNELS, TILE_STEPS = 128, 16
-#: Steps whose sums across threads the backward kernel exchanges together, and steps whose sums are loaded together.
-GROUP, UNROLL = tl.constexpr(2), tl.constexpr(4)
+#: Steps of a tile where gradients of x and delta, or of B and C, are completed.
+TILE_STEPS = 16
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["L", "LP", "rows_per_replica", "blocks"]
-
-
-@triton.jit
-def load_rates(A, d, n, D: tl.constexpr, N: tl.constexpr):
-    """Return A log2(e) of channels d and entries n, 0 for those that do not exist."""
-    mask = (d < D)[:, None] & (n < N)[None, :]
-    return tl.load(A + d[:, None] * N + n[None, :], mask=mask, other=0.0) * LOG2E
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
@@ -59,11 +48,7 @@ def selective_ends_forward_kernel(
     D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Fill y (rows, D)."""
-    blocks: tl.constexpr = (D + DB - 1) // DB
-    row = tl.program_id(0).to(tl.int64) // blocks
-    d = (tl.program_id(0) % blocks) * DB + tl.arange(0, DB)
-    n = tl.arange(0, NP)
-    A2 = load_rates(A + row // rows_per_replica * D * N, d, n, D, N)
+    row, d, n, _, _, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
     length = L
     if lengths is not None:
         length = tl.load(lengths + row).to(tl.int32)
@@ -79,20 +64,16 @@ def selective_ends_forward_kernel(
 
 
 @triton.jit
-def load_step(x, delta, B, t, length, d, n, D, N, EVEN: tl.constexpr, WHOLE: tl.constexpr):
-    """Load x, delta (DB) and B (NB) of step t; of a step outside the row those of a step inside, with delta = 0."""
-    s = tl.maximum(tl.minimum(t, length - 1), 0)
-    delta_t = tl.where((t >= 0) & (t < length), load_vector(delta + s * D, d, D, EVEN, ""), 0.0)
-    return load_vector(x + s * D, d, D, EVEN, ""), delta_t, load_vector(B + s * N, n, N, WHOLE, "")
+def step_backward(
+    dA, rest_t, x, delta, B, dy, C_end, t, length, d, n, A2, D,
+    N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    """Add the gradient of A from step t, and delta_t to T_t; past the end of the row delta is 0, so nothing is added.
 
-
-@triton.jit
-def step_backward(dA, rest_t, x_t, delta_t, B_t, dy, C_end, A2, NEAR: tl.constexpr, W: tl.constexpr):
-    """Add the gradient of A from step t, and delta_t to T_t.
-
-    Returns both, the partial sums (DB, NB / NEAR, 2) over n of w and A2 w with w = C B_t exp(T_t A), and those (W, NB)
+    Returns both, the partial sums (DB, NP / NEAR, 2) over n of w and A2 w with w = C B_t exp(T_t A), and those (W, NP)
     over d of dy delta_t x_t exp(T_t A).
     """
+    x_t, delta_t, B_t = load_inputs(x, delta, B, t, length, d, n, D, N, A2.shape[1], EVEN, "")
     dy_drive = dy * (delta_t * x_t)
     decay = tl.exp2(rest_t[:, None] * A2)
     channel_part = sum_channels(dy_drive[:, None] * decay, W)
@@ -101,102 +82,93 @@ def step_backward(dA, rest_t, x_t, delta_t, B_t, dy, C_end, A2, NEAR: tl.constex
     return dA, rest_t + delta_t, tl.join(sum_neighbours(weight, NEAR), sum_neighbours(weight * A2, NEAR)), channel_part
 
 
+@triton.jit
+def complete_channels(
+    sums, x, delta, dy, dx, ddelta, length, d, L, D, LP, DB: tl.constexpr, TILE: tl.constexpr, ACC: tl.constexpr
+):
+    """Fill dx and ddelta of a row from the sums (DB, LP, 2) over n of w and A2 w.
+
+    The gradient of delta_t is the one through the drive, and those of T_s over all earlier steps s.
+    """
+    i = tl.arange(0, DB)
+    earlier = tl.zeros((DB,), ACC)  # the sum of the gradients of T_s over the steps before the tile
+    dy_d = tl.load(dy + d, mask=d < D, other=0.0)[:, None]
+    for start in range(0, L, TILE):
+        t = start + tl.arange(0, TILE)
+        mask = (d < D)[:, None] & (t < L)[None, :]
+        in_length = (d < D)[:, None] & (t < length)[None, :]
+        places = 2 * (i[:, None] * LP + t[None, :])
+        offsets = t[None, :] * D + d[:, None]
+        ddrive = dy_d * tl.load(sums + places, mask=in_length, other=0.0)
+        rate_sum = dy_d * tl.load(sums + places + 1, mask=in_length, other=0.0)
+        x_t = tl.load(x + offsets, mask=in_length, other=0.0)
+        delta_t = tl.load(delta + offsets, mask=in_length, other=0.0)
+        drest = delta_t * x_t * rate_sum * LN2
+        total = earlier[:, None] + tl.cumsum(drest, axis=1)
+        tl.store(dx + offsets, ddrive * delta_t, mask=mask)
+        tl.store(ddelta + offsets, tl.where(in_length, total - drest + ddrive * x_t, 0.0), mask=mask)
+        earlier += tl.sum(drest, axis=1)
+
+
 @triton.jit(do_not_specialize=ANY_SIZE)
 def selective_ends_backward_kernel(
-    grad_y, x, delta, A, B, C, lengths, sums, dA_parts, channel_sums, L, LP, rows_per_replica,
-    D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NB: tl.constexpr, EVEN: tl.constexpr, WHOLE: tl.constexpr,
-    NEAR: tl.constexpr, W: tl.constexpr, ROWS: tl.constexpr,
+    grad_y, x, delta, A, B, C, lengths, sums, dx, ddelta, dA_parts, channel_sums,
+    L, LP, rows_per_replica, D: tl.constexpr, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr,
+    NEAR: tl.constexpr, W: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Fill partial sums for the gradients of A, of x and delta, and of B and C, from a tile of ROWS rows.
+    """Fill the gradients of x and delta, and partial sums for those of A, B and C.
 
-    dA_parts: (programs, D, N), a program for every ROWS rows; sums: (rows, blocks of n, 2, LP, D), those over n of w
-    and A2 w; channel_sums: (rows, blocks of d, LP, N), those over d of dy delta_t x_t exp(T_t A).
+    dx, ddelta: (rows, L, D); dA_parts: (programs, D, N), a program for every ROWS rows; channel_sums: (rows, blocks of
+    channels, LP, N), the sums over d of dy delta_t x_t exp(T_t A); sums (rows, blocks, DB, LP, 2) is for own use.
     """
-    d_blocks: tl.constexpr = (D + DB - 1) // DB
-    n_blocks: tl.constexpr = (N + NB - 1) // NB
-    program = tl.program_id(0).to(tl.int64) // (d_blocks * n_blocks)
-    d_block = tl.program_id(0) % d_blocks
-    n_block = tl.program_id(0) // d_blocks % n_blocks
     groups_of_rows = tl.cdiv(rows_per_replica, ROWS)
-    replica = program // groups_of_rows
-    first = (program % groups_of_rows) * ROWS
-    d = d_block * DB + tl.arange(0, DB)
-    n = n_block * NB + tl.arange(0, NB)
-    A2 = load_rates(A + replica * D * N, d, n, D, N)
-    dA = tl.zeros((DB, NB), A2.dtype)
-    steps = tl.arange(0, GROUP)
-    pair = tl.arange(0, 2)
+    replica = tl.program_id(0).to(tl.int64) // groups_of_rows
+    first = (tl.program_id(0) % groups_of_rows) * ROWS
+    d = tl.program_id(1) * DB + tl.arange(0, DB)
+    n = tl.arange(0, NP)
+    offsets = d[:, None] * N + n[None, :]
+    mask = (d < D)[:, None] & (n < N)[None, :]
+    A2 = tl.load(A + replica * D * N + offsets, mask=mask, other=0.0) * LOG2E
+    dA = tl.zeros((DB, NP), A2.dtype)
+    i = tl.arange(0, DB)
+    steps = tl.arange(0, 4)
     for place in range(first, tl.minimum(first + ROWS, rows_per_replica)):
         row = replica * rows_per_replica + place
+        part = row * tl.num_programs(1) + tl.program_id(1)
         length = L
         if lengths is not None:
             length = tl.load(lengths + row).to(tl.int32)
         dy = load_vector(grad_y + row * D, d, D, EVEN, "")
-        C_end = load_vector(C + row * N, n, N, WHOLE, "")
+        C_end = load_vector(C + row * N, n, N, N == NP, "")
         row_x, row_delta, row_B = x + row * L * D, delta + row * L * D, B + row * L * N
-        sums_pointers = (
-            sums + (row * n_blocks + n_block) * 2 * LP * D
-            + ((pair[None, None, :] * LP + steps[None, :, None]) * D + d[:, None, None])
-        )  # fmt: skip
-        channel_pointers = channel_sums + (
-            ((row * d_blocks + d_block) * LP + steps[None, :, None]) * N + n[None, None, :]
-        )
+        row_sums = sums + part * DB * LP * 2
+        sums_pointers = row_sums + 2 * (i[:, None, None] * LP + steps[None, :, None]) + tl.arange(0, 2)[None, None, :]
+        channel_pointers = channel_sums + (part * LP + steps[None, :, None]) * N + n[None, None, :]
         rest = tl.zeros((DB,), A2.dtype)
         groups = tl.cdiv(length, GROUP)
-        t = (groups - 1) * GROUP
-        # The inputs of a group are loaded while the group after it is computed.
-        x1, delta1, B1 = load_step(row_x, row_delta, row_B, t + 1, length, d, n, D, N, EVEN, WHOLE)
-        x0, delta0, B0 = load_step(row_x, row_delta, row_B, t, length, d, n, D, N, EVEN, WHOLE)
         for back in range(groups):
             t = (groups - 1 - back) * GROUP
-            next_x1, next_delta1, next_B1 = load_step(row_x, row_delta, row_B, t - 1, length, d, n, D, N, EVEN, WHOLE)
-            next_x0, next_delta0, next_B0 = load_step(row_x, row_delta, row_B, t - 2, length, d, n, D, N, EVEN, WHOLE)
-            dA, rest, r1, c1 = step_backward(dA, rest, x1, delta1, B1, dy, C_end, A2, NEAR, W)
-            dA, rest, r0, c0 = step_backward(dA, rest, x0, delta0, B0, dy, C_end, A2, NEAR, W)
-            row_sums = sum_last_axis(tl.permute(tl.join(r0, r1), (0, 3, 2, 1)), FOLD)
-            tl.store(sums_pointers + t * D, row_sums, mask=(d < D)[:, None, None])
-            channel_parts = tl.reshape(tl.join(c0, c1), (W, NB, 1, GROUP))
-            channel_tile = sum_last_axis(tl.permute(channel_parts, (2, 3, 1, 0)), FOLD)
-            tl.store(channel_pointers + t * N, channel_tile, mask=(n < N)[None, None, :])
-            x1, delta1, B1 = next_x1, next_delta1, next_B1
-            x0, delta0, B0 = next_x0, next_delta0, next_B0
-    mask = (d < D)[:, None] & (n < N)[None, :]
-    tl.store(dA_parts + program * D * N + d[:, None] * N + n[None, :], dA, mask=mask)
-
-
-@triton.jit(do_not_specialize=ANY_SIZE)
-def complete_channels_kernel(
-    sums, x, delta, grad_y, lengths, dx, ddelta, L, LP, D: tl.constexpr, DB: tl.constexpr, BLOCKS: tl.constexpr
-):
-    """Fill dx and ddelta (rows, L, D) from the sums (rows, BLOCKS, 2, LP, D) over n of w and A2 w.
-
-    The gradient of delta_t is the one through the drive, and those of T_s over all earlier steps s.
-    """
-    row = tl.program_id(0).to(tl.int64)
-    d = tl.program_id(1) * DB + tl.arange(0, DB)
-    length = L
-    if lengths is not None:
-        length = tl.load(lengths + row).to(tl.int32)
-    dy = tl.load(grad_y + row * D + d, mask=d < D, other=0.0)
-    earlier = tl.zeros((DB,), dy.dtype)  # the sum of the gradients of T_s over the steps before t
-    for group in range(tl.cdiv(L, UNROLL)):
-        for step in tl.static_range(UNROLL):
-            t = group * UNROLL + step
-            in_length = (d < D) & (t < length)
-            ddrive = tl.zeros((DB,), dy.dtype)
-            rate_sum = tl.zeros((DB,), dy.dtype)
-            for block in tl.static_range(BLOCKS):
-                pointers = sums + ((row * BLOCKS + block) * 2 * LP + t) * D + d
-                ddrive += tl.load(pointers, mask=in_length, other=0.0)
-                rate_sum += tl.load(pointers + LP * D, mask=in_length, other=0.0)
-            ddrive *= dy
-            offsets = (row * L + t) * D + d
-            x_t = tl.load(x + offsets, mask=in_length, other=0.0)
-            delta_t = tl.load(delta + offsets, mask=in_length, other=0.0)
-            mask = (d < D) & (t < L)
-            tl.store(dx + offsets, ddrive * delta_t, mask=mask)
-            tl.store(ddelta + offsets, tl.where(in_length, earlier + ddrive * x_t, 0.0), mask=mask)
-            earlier += delta_t * x_t * (dy * rate_sum) * LN2
+            dA, rest, r3, c3 = step_backward(
+                dA, rest, row_x, row_delta, row_B, dy, C_end, t + 3, length, d, n, A2, D, N, EVEN, NEAR, W
+            )
+            dA, rest, r2, c2 = step_backward(
+                dA, rest, row_x, row_delta, row_B, dy, C_end, t + 2, length, d, n, A2, D, N, EVEN, NEAR, W
+            )
+            dA, rest, r1, c1 = step_backward(
+                dA, rest, row_x, row_delta, row_B, dy, C_end, t + 1, length, d, n, A2, D, N, EVEN, NEAR, W
+            )
+            dA, rest, r0, c0 = step_backward(
+                dA, rest, row_x, row_delta, row_B, dy, C_end, t, length, d, n, A2, D, N, EVEN, NEAR, W
+            )
+            tl.store(sums_pointers + 2 * t, sum_last_axis(tl.permute(stack_four(r0, r1, r2, r3), (0, 3, 2, 1)), FOLD))
+            channel_parts = tl.permute(stack_four_rows(c0, c1, c2, c3), (2, 3, 1, 0))
+            tl.store(channel_pointers + t * N, sum_last_axis(channel_parts, FOLD), mask=(n < N)[None, None, :])
+        tl.debug_barrier()  # the sums were stored by other threads than those that load them
+        row_dx, row_ddelta = dx + row * L * D, ddelta + row * L * D
+        complete_channels(
+            row_sums, row_x, row_delta, grad_y + row * D, row_dx, row_ddelta, length, d, L, D, LP, DB, TILE, A2.dtype
+        )
+    tl.store(dA_parts + tl.program_id(0).to(tl.int64) * D * N + offsets, dA, mask=mask)
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
@@ -224,20 +196,20 @@ def complete_kernel(
     tl.store(dC + row * N + n, dC_n, mask=n < N)
 
 
-def tile_constants(D: int, N: int, dtype: torch.dtype, entries: int, per_thread: int, width: int) -> dict[str, Any]:
-    """Return the constants of a tile of up to `width` entries n and its warps; in float64 it has half as many."""
+def kernel_constants(D: int, N: int, dtype: torch.dtype, entries: int, per_thread: int) -> dict[str, Any]:
+    """Return the compile-time constants of a kernel and its warps; in float64 a tile has half as many channels."""
+    NP = max(2, next_power_of_two(N))
     size = dtype.itemsize // 4
-    NB = max(2, min(next_power_of_two(N), width))
-    DB = max(2, min(next_power_of_two(D), entries // NB // size))
-    warps = max(1, min(16, DB * NB * size // (32 * per_thread)))
-    return {"D": D, "N": N, "DB": DB, "NB": NB, "EVEN": D % DB == 0, "num_warps": warps}
+    DB = max(2, min(next_power_of_two(D), entries // NP // size))
+    warps = max(1, min(16, DB * NP * size // (32 * per_thread)))
+    return {"D": D, "N": N, "DB": DB, "NP": NP, "EVEN": D % DB == 0, "num_warps": warps}
 
 
 def forward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the constants of the forward kernel, whose programs have all entries of their channels."""
-    constants = tile_constants(D, N, dtype, FORWARD_ENTRIES, FORWARD_PER_THREAD, next_power_of_two(N))
+    """Return the constants of the forward kernel."""
+    constants = kernel_constants(D, N, dtype, FORWARD_ENTRIES, FORWARD_PER_THREAD)
     register_limit = {} if dtype == torch.float64 else {"maxnreg": FORWARD_REGISTERS}
-    return {**constants, "NP": constants.pop("NB"), **register_limit}
+    return {**constants, **register_limit}
 
 
 def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
@@ -245,11 +217,18 @@ def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
 
     NEAR entries of n, 16 bytes, are what a thread loads at once; W threads share the channels of an entry n.
     """
-    constants = tile_constants(D, N, dtype, BACKWARD_ENTRIES, BACKWARD_PER_THREAD, BACKWARD_WIDTH)
-    near = min(constants["NB"], 16 // dtype.itemsize)
-    threads = max(1, min(constants["DB"], 32 * constants["num_warps"] * near // constants["NB"]))
+    constants = kernel_constants(D, N, dtype, BACKWARD_ENTRIES, BACKWARD_PER_THREAD)
+    near = min(constants["NP"], 16 // dtype.itemsize)
+    threads = max(1, min(constants["DB"], 32 * constants["num_warps"] * near // constants["NP"]))
     register_limit = {} if dtype == torch.float64 else {"maxnreg": MAX_REGISTERS}
-    return {**constants, "WHOLE": N % constants["NB"] == 0, "NEAR": near, "W": threads, "ROWS": ROWS, **register_limit}
+    return {
+        **constants,
+        "NEAR": near,
+        "W": threads,
+        "ROWS": ROWS,
+        "TILE": TILE_STEPS,
+        **register_limit,
+    }
 
 
 def forward(
@@ -263,7 +242,7 @@ def forward(
     constants = forward_constants(D, A.shape[-1], x.dtype)
     y = x.new_empty(R, rows, D)
     if y.numel():
-        selective_ends_forward_kernel[(R * rows * triton.cdiv(D, constants["DB"]),)](
+        selective_ends_forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
             x, delta, A, B, C, lengths, y, L, rows, **constants
         )
     return (y,)
@@ -279,22 +258,18 @@ def backward(
     R, rows, L, D = x.shape
     N, padded = A.shape[-1], triton.cdiv(L, GROUP.value) * GROUP.value
     constants = backward_constants(D, N, x.dtype)
-    d_blocks, n_blocks = triton.cdiv(D, constants["DB"]), triton.cdiv(N, constants["NB"])
-    programs = triton.cdiv(rows, ROWS)
+    blocks, programs = triton.cdiv(D, constants["DB"]), triton.cdiv(rows, ROWS)
     dx, ddelta, dB, dC = (torch.empty_like(tensor) for tensor in (x, x, B, C))
     dA_parts = x.new_empty(R, programs, D, N)
-    sums = x.new_empty(R, rows, n_blocks, 2, padded, D)
-    channel_sums = x.new_empty(R, rows, d_blocks, padded, N)
+    sums = x.new_empty(R, rows, blocks, constants["DB"], padded, 2)
+    channel_sums = x.new_empty(R, rows, blocks, padded, N)
     if x.numel():
-        selective_ends_backward_kernel[(R * programs * d_blocks * n_blocks,)](
-            grad_y, x, delta, A, B, C, lengths, sums, dA_parts, channel_sums, L, padded, rows, **constants
-        )
-        DB = min(CHANNELS, next_power_of_two(D))
-        complete_channels_kernel[(R * rows, triton.cdiv(D, DB))](
-            sums, x, delta, grad_y, lengths, dx, ddelta, L, padded, D=D, DB=DB, BLOCKS=n_blocks, num_warps=1
-        )
+        selective_ends_backward_kernel[(R * programs, blocks)](
+            grad_y, x, delta, A, B, C, lengths, sums, dx, ddelta, dA_parts, channel_sums,
+            L, padded, rows, **constants,
+        )  # fmt: skip
         complete_kernel[(R * rows,)](
-            channel_sums, B, C, lengths, dB, dC, L, padded, d_blocks,
-            N=N, NP=max(2, next_power_of_two(N)), TILE=TILE_STEPS, num_warps=4,
+            channel_sums, B, C, lengths, dB, dC, L, padded, blocks,
+            N=N, NP=constants["NP"], TILE=TILE_STEPS, num_warps=4,
         )  # fmt: skip
     return dx, ddelta, dA_parts.sum(1), dB, dC
