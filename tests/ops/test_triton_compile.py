@@ -33,6 +33,8 @@ def compiler(capability: int, compiled_kernels: list[str]) -> Callable[..., None
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
+        unknown = kwargs.keys() - set(kernel.arg_names)
+        assert not unknown, f"{kernel.__name__} has no arguments {unknown}, which a launch on a GPU refuses"
         values = dict(zip(kernel.arg_names, args, strict=False)) | kwargs
         signature: dict[str, str] = {}
         constants: dict[str, Any] = {}

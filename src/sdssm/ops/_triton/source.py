@@ -41,6 +41,14 @@ def has_tensor_cores(tensor: Tensor) -> bool:
     return has_capability(tensor.device, (8, 0))
 
 
+def register_limit(dtype: torch.dtype, most: int) -> dict[str, int]:
+    """Return the option by which a thread has at most so many registers.
+
+    Only Triton's backend for NVIDIA knows it. float64 needs twice as many registers and gets no limit.
+    """
+    return {} if dtype == torch.float64 or torch.version.hip is not None else {"maxnreg": most}
+
+
 @dataclass(frozen=True)
 class Source:
     """The source of A_t (see tile.py), for states of `blocks` x `size` entries."""

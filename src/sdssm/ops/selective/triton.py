@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sdssm.ops._triton.source import register_limit
 from sdssm.ops.autograd import empty_placeholder
 from sdssm.ops.padding import next_power_of_two
 from sdssm.ops.selective.sums import FOLD, stack_four, sum_channels, sum_last_axis, sum_neighbours
@@ -259,8 +260,7 @@ def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return the constants of the backward kernel; W threads share the channels of an entry n."""
     constants = tile_constants(D, N, dtype, BACKWARD_TILE)
     threads = max(1, min(constants["DB"], 32 * constants["num_warps"] * constants["NEAR"] // constants["NP"]))
-    register_limit = {} if dtype == torch.float64 else {"maxnreg": MAX_REGISTERS}
-    return {**constants, "STRIDE": STRIDE, "W": threads, **register_limit}
+    return {**constants, "STRIDE": STRIDE, "W": threads, **register_limit(dtype, MAX_REGISTERS)}
 
 
 def forward(

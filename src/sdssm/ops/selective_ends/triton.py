@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sdssm.ops._triton.source import register_limit
 from sdssm.ops.padding import next_power_of_two
 from sdssm.ops.selective.sums import FOLD, stack_four, stack_four_rows, sum_channels, sum_last_axis, sum_neighbours
 from sdssm.ops.selective.triton import GROUP, LN2, LOG2E, channel_tile, load_inputs, load_vector
@@ -208,8 +209,7 @@ def kernel_constants(D: int, N: int, dtype: torch.dtype, entries: int, per_threa
 def forward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return the constants of the forward kernel."""
     constants = kernel_constants(D, N, dtype, FORWARD_ENTRIES, FORWARD_PER_THREAD)
-    register_limit = {} if dtype == torch.float64 else {"maxnreg": FORWARD_REGISTERS}
-    return {**constants, **register_limit}
+    return {**constants, **register_limit(dtype, FORWARD_REGISTERS)}
 
 
 def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
@@ -220,14 +220,13 @@ def backward_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
     constants = kernel_constants(D, N, dtype, BACKWARD_ENTRIES, BACKWARD_PER_THREAD)
     near = min(constants["NP"], 16 // dtype.itemsize)
     threads = max(1, min(constants["DB"], 32 * constants["num_warps"] * near // constants["NP"]))
-    register_limit = {} if dtype == torch.float64 else {"maxnreg": MAX_REGISTERS}
     return {
         **constants,
         "NEAR": near,
         "W": threads,
         "ROWS": ROWS,
         "TILE": TILE_STEPS,
-        **register_limit,
+        **register_limit(dtype, MAX_REGISTERS),
     }
 
 
