@@ -37,7 +37,7 @@ ROWS = {"ms": "time (ms)", "mib": "peak memory (MiB)"}
 #: Every second tick has a label if the labels of all have more characters than this.
 MOST_CHARACTERS = 18
 #: Inches: width of the figure, of a panel's height, between columns and rows, margins, and of texts at the top.
-WIDTH, HEIGHT, GAP, ROW_GAP, LEFT, BOTTOM, TOP = 11.0, 2.3, 0.5, 0.22, 0.72, 0.55, 1.0
+WIDTH, HEIGHT, GAP, ROW_GAP, LEFT, BOTTOM, TOP = 11.0, 2.3, 0.5, 0.22, 0.9, 0.55, 1.0
 
 
 def curve(document: Mapping[str, Any], method: str, column: str, field: str) -> list[tuple[int, float]]:
