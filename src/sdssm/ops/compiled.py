@@ -27,7 +27,7 @@ MIN_WORK_PER_THREAD = 200_000
 
 _enabled = importlib.util.find_spec("numba") is not None
 _threads: int | None = None  # None: as many as torch uses
-_pools: dict[int, ThreadPoolExecutor] = {}
+_pools: dict[tuple[str, int], ThreadPoolExecutor] = {}
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
 
@@ -67,11 +67,14 @@ def available_threads() -> int:
     return torch.get_num_threads() if _threads is None else _threads
 
 
-def thread_pool(threads: int) -> ThreadPoolExecutor:
-    """Return a pool of so many threads, the same one at every call."""
-    pool = _pools.get(threads)
+def thread_pool(threads: int, work: str) -> ThreadPoolExecutor:
+    """Return a pool of so many threads for one kind of work, the same one at every call.
+
+    Work that waits for other work must not be in one pool with it: all threads could wait.
+    """
+    pool = _pools.get((work, threads))
     if pool is None:
-        pool = _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="sdssm")
+        pool = _pools[work, threads] = ThreadPoolExecutor(threads, thread_name_prefix=f"sdssm-{work}")
     return pool
 
 
@@ -94,7 +97,7 @@ def run_over_rows(
         kernel(0, rows, *args)
         return
     edges = [rows * part // parts for part in range(parts + 1)]
-    jobs = [thread_pool(parts - 1).submit(kernel, edges[i], edges[i + 1], *args) for i in range(1, parts)]
+    jobs = [thread_pool(parts - 1, "kernels").submit(kernel, edges[i], edges[i + 1], *args) for i in range(1, parts)]
     kernel(edges[0], edges[1], *args)
     for job in jobs:
         job.result()

@@ -4,6 +4,8 @@ The compiler does not keep a sum over many vectors in registers, since it cannot
 them: it loads and stores the sum for each product, and checks the overlaps at run time. The arguments are whole arrays
 and the numbers of rows, because numba counts references to each slice that is a variable. The order of each sum
 depends on the sizes alone.
+
+numba's cache does not notice a change of this file alone: remove the files `__pycache__/*.nb?` after one.
 """
 
 # numba passes its own types and builders to these functions.

@@ -7,6 +7,7 @@ pieces depend on the batch alone, so the weights do not depend on the number of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 
 import torch
 from torch import Tensor
@@ -50,13 +51,18 @@ def gradient_of_pieces(compute: Callable[[Inputs], Gradient], inputs: Inputs) ->
     edges = [len(pieces) * i // threads for i in range(threads + 1)]
 
     def run(first: int, last: int) -> list[Gradient]:
-        torch.set_num_threads(1)  # of this thread
+        torch.set_num_threads(1)  # each thread of the pool has its own number
         return [compute(piece) for piece in pieces[first:last]]
 
-    jobs = [thread_pool(threads - 1).submit(run, *edges[i : i + 2]) for i in range(1, threads)]
-    results = run(*edges[:2])
-    for job in jobs:
-        results += job.result()
+    before = torch.get_num_threads()
+    jobs = [thread_pool(threads - 1, "pieces").submit(run, *edges[i : i + 2]) for i in range(1, threads)]
+    try:
+        results = run(*edges[:2])
+        for job in jobs:
+            results += job.result()
+    finally:
+        wait(jobs)  # after an error too: they read parameters that the caller may change
+        torch.set_num_threads(before)
     strings = len(inputs["tokens"])
     shares = [len(piece["tokens"]) / strings for piece in pieces]
     losses, counts, gradients = zip(*results, strict=True)
@@ -68,8 +74,8 @@ def gradient_of_pieces(compute: Callable[[Inputs], Gradient], inputs: Inputs) ->
 
 
 def _weighted_sum(values: tuple[Tensor, ...], shares: list[float]) -> Tensor:
-    """Return the sum of the values times their shares, in this order; the first value is overwritten."""
-    total = values[0].mul_(shares[0])
+    """Return the sum of the values times their shares, in this order."""
+    total = values[0] * shares[0]
     for value, share in zip(values[1:], shares[1:], strict=True):
         total.add_(value, alpha=share)
     return total

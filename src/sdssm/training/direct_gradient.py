@@ -33,8 +33,8 @@ class DirectGradient:
         self._model = model
         # Views with the axis of replicas that the implementations expect.
         self._views = {name: value.detach().unsqueeze(0) for name, value in _tensors(model).items()}
-        self._names = {parameter: name for name, parameter in _tensors(model).items()}
-        self._trained = [self._names[parameter] for parameter in model.parameters() if parameter.requires_grad]
+        names = {parameter: name for name, parameter in _tensors(model).items()}
+        self._trained = [names[parameter] for parameter in model.parameters() if parameter.requires_grad]
 
     def applies(self, inputs: Mapping[str, Tensor]) -> bool:
         """Whether the loss on these inputs of a step, by name, is computed here, with the backend in use.

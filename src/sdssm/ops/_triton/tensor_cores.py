@@ -25,6 +25,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sdssm.ops._triton.source import has_tensor_cores
+
 #: A mask of the bits that tensor cores read.
 HIGH_BITS = tl.constexpr(-(1 << 13))
 #: Half of the last of them.
@@ -124,4 +126,5 @@ def multiply_transposed(left, left_rest, right, right_rest, NVIDIA: tl.constexpr
 def product_constants(x: Tensor) -> dict[str, Any]:
     """Return precision and dtype of sums for kernels that leave it to `tl.dot` to split factors."""
     is_float64 = x.dtype == torch.float64
-    return {"PRECISION": "ieee" if is_float64 else "tf32x3", "ACC": tl.float64 if is_float64 else tl.float32}
+    splits = has_tensor_cores(x) and not is_float64
+    return {"PRECISION": "tf32x3" if splits else "ieee", "ACC": tl.float64 if is_float64 else tl.float32}

@@ -2,9 +2,10 @@
 
 """Attention with rotary positions on NVIDIA GPUs: one kernel forward and one backward.
 
-A program of one warp has one head of a row (a sequence). It takes tiles of queries and runs over blocks of keys, with
-the running maximum and sum of the softmax. Up to 64 keys are read once for all queries, in two blocks if there are no
-more than 48. Products run on tensor cores (see `vectors`).
+A program has one head of a row (a sequence): one warp for heads of up to 16 entries, up to four for larger ones. It
+takes tiles of queries and runs over blocks of keys, with the running maximum and sum of the softmax. With heads of 8
+entries up to 64 keys are read once for all queries, in two blocks if there are no more than 48. Products run on tensor
+cores (see `vectors`).
 
 The forward kernel also stores rotated queries and keys, for the gradient, and of the softmax the logarithm of the sum.
 Backward, half of the programs run over keys for tiles of queries, the other half over queries for tiles of keys. With
