@@ -78,7 +78,7 @@ def measure_models(
         task: their task.
         train_length: the greatest length that they were trained on.
         request: what to measure.
-        meter: is told how many symbols are read.
+        meter: is called with the number of symbols that were read.
     """
     lengths = np.arange(1, task.test_length + 1) if request.lengths is None else request.lengths
     for model in models:

@@ -25,8 +25,8 @@ from sdssm.ops.padding import next_power_of_two
 MAX_PRODUCT = 128
 #: The smallest blocks that are multiplied by tl.dot.
 LEAST_DOT = 16
-#: Columns of the product of a block of 64 for each program, in float32, and its warps.
-PRODUCT_COLUMNS, PRODUCT_WARPS = 64, 4
+#: Warps of a program that computes the product of a block of up to 64, in float32.
+PRODUCT_WARPS = 4
 
 
 def grid(source: Source, chunk: int, constants: dict[str, Any]) -> tuple[int, int]:
@@ -189,9 +189,7 @@ def chunk_products(
 def product_columns(source: Source, constants: dict[str, Any]) -> int:
     """Return the columns of a chunk product per program: all of a small block, 32 of a large one."""
     padded: int = constants["SP"]
-    if padded * source.dtype.itemsize <= 256:
-        return min(padded, PRODUCT_COLUMNS)
-    return 32
+    return padded if padded * source.dtype.itemsize <= 256 else 32
 
 
 def chunk_source(source: Source, products: Tensor) -> Source:

@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.devices import multiprocessors
+from sdssm.ops._triton.tensor_cores import split
 from sdssm.ops.padding import next_power_of_two
 
 #: Where it was faster: least number of rows, largest number of symbols (each costs a product), sizes of a state.
@@ -30,13 +31,6 @@ SORTED = 128
 
 
 @triton.jit
-def parts_of(x):
-    """Return x as the sum of two parts that tensor cores read without rounding, up to 2^-22 of x."""
-    high = (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
-    return high, x - high
-
-
-@triton.jit
 def symbol_parts(A, replica, v: tl.constexpr, V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TRANS: tl.constexpr):
     """Load A_v, or with TRANS its transpose, as parts (NP, NP): rows are multiplied with it from the left.
 
@@ -45,11 +39,11 @@ def symbol_parts(A, replica, v: tl.constexpr, V: tl.constexpr, N: tl.constexpr, 
     i = tl.arange(0, NP)[:, None]
     j = tl.arange(0, NP)[None, :]
     place = j * N + i if TRANS else i * N + j
-    return parts_of(tl.load(A + (replica * V + v) * N * N + place, mask=(i < N) & (j < N) & (v < V), other=0.0))
+    return split(tl.load(A + (replica * V + v) * N * N + place, mask=(i < N) & (j < N) & (v < V), other=0.0), True)
 
 
 @triton.jit
-def multiply(high, low, a_high, a_low):
+def multiply_parts(high, low, a_high, a_low):
     """Return x a with the precision of float32, for the parts of x and a.
 
     The three products do not wait for each other, as those of the precision "tf32x3" of `tl.dot` do.
@@ -63,14 +57,14 @@ def select_product(
     x, token, a0, a0_low, a1, a1_low, a2, a2_low, a3, a3_low, V: tl.constexpr,
 ):  # fmt: skip
     """Return x A[token] for rows x, with the parts of V matrices: all products, of which each row selects one."""
-    high, low = parts_of(x)
-    z = multiply(high, low, a0, a0_low)
+    high, low = split(x, True)
+    z = multiply_parts(high, low, a0, a0_low)
     if V > 1:
-        z = tl.where((token == 1)[:, None], multiply(high, low, a1, a1_low), z)
+        z = tl.where((token == 1)[:, None], multiply_parts(high, low, a1, a1_low), z)
     if V > 2:
-        z = tl.where((token == 2)[:, None], multiply(high, low, a2, a2_low), z)
+        z = tl.where((token == 2)[:, None], multiply_parts(high, low, a2, a2_low), z)
     if V > 3:
-        z = tl.where((token == 3)[:, None], multiply(high, low, a3, a3_low), z)
+        z = tl.where((token == 3)[:, None], multiply_parts(high, low, a3, a3_low), z)
     return z
 
 

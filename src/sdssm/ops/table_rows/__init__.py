@@ -29,8 +29,7 @@ def table_rows(table: Tensor, tokens: Tensor) -> Tensor:
     >>> table_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0, 1])).tolist()
     [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
     """
-    chosen = backend.choose(table)
-    if chosen != "triton" or backend.uses_reference(chosen, table) or backend.is_autocast_enabled(table):
+    if not backend.has_kernels(table):
         return reference.table_rows(table, tokens)
-    (rows,) = OPERATION(table[None].contiguous(), tokens.reshape(1, -1).long().contiguous(), chosen)
+    (rows,) = OPERATION(table[None].contiguous(), tokens.reshape(1, -1).long().contiguous(), "triton")
     return rows.reshape(*tokens.shape, table.shape[1])
