@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sdssm.ops.reversed_rows import reversed_rows
+
 
 def gated_end(
     table: Tensor,
@@ -17,12 +19,8 @@ def gated_end(
 ) -> Tensor:
     """Return y (B, D), see `sdssm.ops.gated.gated_end`."""
     length = tokens.shape[1]
-    ends = torch.full_like(tokens[:, 0], length) if lengths is None else lengths
-    places = ends[:, None] - 1 - torch.arange(length, device=tokens.device)
-    rows = table[tokens.gather(1, places.clamp(min=0))]
-    q, k, v = torch.where((places >= 0)[..., None], rows, rows.new_zeros(())).chunk(
-        3, -1
-    )  # from the ends on, (B, L, D)
+    rows, _ = reversed_rows(table, tokens, lengths)
+    q, k, v = rows.chunk(3, -1)  # (B, L, D)
     filtered = first_skip * k
     for delay in range(min(first.shape[1], length)):
         earlier = torch.nn.functional.pad(k[:, delay:], (0, 0, 0, delay))

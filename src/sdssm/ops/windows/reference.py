@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sdssm.ops.reversed_rows import reversed_rows
+
 
 def window_end(
     table: Tensor,
@@ -18,11 +20,7 @@ def window_end(
 ) -> Tensor:
     """Return y (B, D), see `sdssm.ops.windows.window_end`."""
     length, taps = tokens.shape[1], weight.shape[1]
-    ends = torch.full_like(tokens[:, 0], length) if lengths is None else lengths
-    places = ends[:, None] - 1 - torch.arange(length, device=tokens.device)
-    inside = (places >= 0)[..., None]
-    rows = table[tokens.gather(1, places.clamp(min=0))]
-    rows = torch.where(inside, rows, rows.new_zeros(()))  # from the ends on, (B, L, 3 D)
+    rows, inside = reversed_rows(table, tokens, lengths)  # (B, L, 3 D)
     filtered = bias
     for delay in range(min(taps, length)):
         filtered = filtered + weight[:, taps - 1 - delay] * functional.pad(rows[:, delay:], (0, 0, 0, delay))
