@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 
-def reversed_rows(table: Tensor, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+def select_reversed_rows(table: Tensor, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the rows of a table (V, F) for strings (B, L) from their ends on, (B, L, F), and whether they exist.
 
     The second result is (B, L, 1). Rows before the start of a string are zero.
 
-    >>> rows, inside = reversed_rows(torch.tensor([[5.0], [7.0]]), torch.tensor([[0, 1]]), torch.tensor([1]))
+    >>> rows, inside = select_reversed_rows(torch.tensor([[5.0], [7.0]]), torch.tensor([[0, 1]]), torch.tensor([1]))
     >>> rows.flatten().tolist(), inside.flatten().tolist()
     ([5.0, 0.0], [True, False])
     """

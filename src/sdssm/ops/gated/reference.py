@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops.reversed_rows import reversed_rows
+from sdssm.ops.reversed_rows import select_reversed_rows
 
 
 def gated_end(
@@ -19,7 +19,7 @@ def gated_end(
 ) -> Tensor:
     """Return y (B, D), see `sdssm.ops.gated.gated_end`."""
     length = tokens.shape[1]
-    rows, _ = reversed_rows(table, tokens, lengths)
+    rows, _ = select_reversed_rows(table, tokens, lengths)
     q, k, v = rows.chunk(3, -1)  # (B, L, D)
     filtered = first_skip * k
     for delay in range(min(first.shape[1], length)):

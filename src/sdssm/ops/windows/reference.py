@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sdssm.ops.reversed_rows import reversed_rows
+from sdssm.ops.reversed_rows import select_reversed_rows
 
 
 def window_end(
@@ -20,7 +20,7 @@ def window_end(
 ) -> Tensor:
     """Return y (B, D), see `sdssm.ops.windows.window_end`."""
     length, taps = tokens.shape[1], weight.shape[1]
-    rows, inside = reversed_rows(table, tokens, lengths)  # (B, L, 3 D)
+    rows, inside = select_reversed_rows(table, tokens, lengths)  # (B, L, 3 D)
     filtered = bias
     for delay in range(min(taps, length)):
         filtered = filtered + weight[:, taps - 1 - delay] * functional.pad(rows[:, delay:], (0, 0, 0, delay))
