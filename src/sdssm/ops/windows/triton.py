@@ -12,7 +12,7 @@ strings, and stores partial sums of the gradients of the taps and of the matrix.
 order.
 
 Constants of the kernels: L the length, T and U taps, V symbols, W entries of a window padded to WP, D channels in tiles
-of TD, TB strings of a tile, TIMES times of a tile, STEPS times of a program.
+of TD, TB strings of a tile, STEPS times of a program.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sdssm.ops.linear.triton import tile_side
 from sdssm.ops.padding import next_power_of_two
 
 #: Strings of a tile and warps of the forward and of the backward kernel; times of a program of the latter.
-FORWARD_STRINGS, FORWARD_TIMES, FORWARD_WARPS = 16, 1, 4
+FORWARD_STRINGS, FORWARD_WARPS = 16, 4
 BACKWARD_STRINGS, BACKWARD_WARPS = 32, 4
 BACKWARD_STEPS = 4
 #: The most channels of a tile.
@@ -72,8 +72,7 @@ def load_tap(kernel, skip, row, mask, time, U: tl.constexpr):
 def window_forward_kernel(
     table, weight, bias, kernel, skip, symbols, y, B,
     L: tl.constexpr, T: tl.constexpr, U: tl.constexpr, V: tl.constexpr, WP: tl.constexpr,
-    D: tl.constexpr, TD: tl.constexpr, TB: tl.constexpr, TIMES: tl.constexpr,
-    PRECISION: tl.constexpr, ACC: tl.constexpr,
+    D: tl.constexpr, TD: tl.constexpr, TB: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Fill y (R, B, D)."""
     replica = tl.program_id(2).to(tl.int64)
@@ -83,16 +82,11 @@ def window_forward_kernel(
     matrix2 = window_matrix(table, weight, bias, replica, 1, entry[:, None], d, T, V, D)
     matrix3 = window_matrix(table, weight, bias, replica, 2, entry[:, None], d, T, V, D)
     total = tl.zeros((TB, TD), ACC)
-    # Several times of a string are rows of one tile, so that their loads and products do not wait for each other.
-    row = tl.arange(0, TIMES * TB)[:, None]
-    string = tl.program_id(0) * TB + row % TB
-    for first in range(0, L, TIMES):
-        windows = window(symbols, replica, first + row // TB, string, entry[None, :], B, L, T, V, ACC)
+    for time in range(L):
+        windows = window(symbols, replica, time, b, entry[None, :], B, L, T, V, ACC)
         x2 = tl.dot(windows, matrix2, input_precision=PRECISION, out_dtype=ACC)
         v = tl.dot(windows, matrix3, input_precision=PRECISION, out_dtype=ACC)
-        time = first + tl.arange(0, TIMES)[:, None]
-        tap = load_tap(kernel, skip, replica * D + d, d < D, time, U)
-        total += tl.sum(tl.reshape(x2 * v, (TIMES, TB, TD)) * tap[:, None, :], axis=0)
+        total += x2 * v * load_tap(kernel, skip, replica * D + d, d < D, time, U)
     w = window(symbols, replica, 0, b, entry[None, :], B, L, T, V, ACC)
     matrix1 = window_matrix(table, weight, bias, replica, 0, entry[:, None], d, T, V, D)
     total *= tl.dot(w, matrix1, input_precision=PRECISION, out_dtype=ACC)
@@ -205,7 +199,7 @@ def forward(
     if y.numel():
         window_forward_kernel[(triton.cdiv(B, TB), triton.cdiv(D, constants["TD"]), R)](
             table, weight, bias, kernel, skip, symbols, y, B,
-            L=L, U=kernel.shape[2], TB=TB, TIMES=FORWARD_TIMES, **constants, **product_constants(table),
+            L=L, U=kernel.shape[2], TB=TB, **constants, **product_constants(table),
             num_warps=FORWARD_WARPS,
         )  # fmt: skip
     return y, symbols
