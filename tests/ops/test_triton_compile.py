@@ -16,6 +16,8 @@ jit = pytest.importorskip("triton.runtime.jit")
 
 from triton.compiler import ASTSource  # noqa: E402
 
+from sdssm.training.adam import MOST_PARTS  # noqa: E402
+
 #: Compute capability -> bytes of shared memory per block.
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 POINTERS = {
@@ -24,6 +26,7 @@ POINTERS = {
     torch.float64: "*fp64",
     torch.int32: "*i32",
     torch.int64: "*i64",
+    torch.uint8: "*u8",
 }
 OPTIONS = ("num_warps", "num_stages", "maxnreg")
 
@@ -36,9 +39,9 @@ def compiler(capability: int, compiled_kernels: list[str]) -> Callable[..., None
         unknown = kwargs.keys() - set(kernel.arg_names)
         assert not unknown, f"{kernel.__name__} has no arguments {unknown}, which a launch on a GPU refuses"
         values = dict(zip(kernel.arg_names, args, strict=False)) | kwargs
-        signature: dict[str, str] = {}
+        signature: dict[str, str | tuple[str, ...]] = {}
         constants: dict[str, Any] = {}
-        attributes: dict[tuple[int], list[list[Any]]] = {}
+        attributes: dict[tuple[int, ...], list[list[Any]]] = {}
         for place, parameter in enumerate(kernel.params):
             value = values[parameter.name]
             if isinstance(value, Tensor):
@@ -47,8 +50,11 @@ def compiler(capability: int, compiled_kernels: list[str]) -> Callable[..., None
             elif value is None or parameter.is_constexpr:
                 signature[parameter.name] = "constexpr"
                 constants[parameter.name] = value
+            elif isinstance(value, tuple):
+                signature[parameter.name] = tuple(POINTERS[tensor.dtype] for tensor in value)
+                attributes |= {(place, number): [["tt.divisibility", 16]] for number in range(len(value))}
             else:
-                signature[parameter.name] = "i32"
+                signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
         target = backends.GPUTarget("cuda", capability, 32)
         compiled = triton.compile(ASTSource(kernel, signature, constants, attributes), target=target, options=options)
         assert compiled.asm["cubin"]
@@ -130,6 +136,19 @@ def test_token_tiles_compile(
     monkeypatch.setattr(module, "LEAST_LISTED", 0)
     module.backward(*args, rescale=rescale, mode="recurrent")
     assert "symbol_order_kernel" in compiled_kernels
+
+
+@pytest.mark.parametrize("count", [2, MOST_PARTS + 20])
+def test_adam_compiles(count: int, compiled_kernels: list[str]) -> None:
+    from sdssm.training import adam_triton
+
+    R, sizes = 3, range(1, count + 1)
+    parameters, first, second = (new(R, sum(sizes)) for _ in range(3))
+    gradients, row, alive = [new(R, size) for size in sizes], new(R), torch.ones(R, dtype=torch.bool)
+    settings = row, row, row, row, (0.9, 0.999), 1e-8, 1.0
+    for packed in (None, new(R * sum(sizes))):
+        adam_triton.adam_step(parameters, gradients, first, second, *settings, alive, row, packed)
+    assert compiled_kernels == ["squares_kernel", "update_kernel"] * 2
 
 
 @pytest.mark.parametrize(("N", "dtype"), [(64, torch.float32), (60, torch.float64), (512, torch.float32)])

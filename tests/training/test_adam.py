@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from sdssm.training.adam import adam_step
+from sdssm.training.adam import MOST_PARTS, adam_step
 from tests.interpreted import interpreted
 
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -28,7 +29,14 @@ class AdamState:
         self.t = 0
 
     def step(
-        self, gradient: Tensor, clip: float | None = 1.0, loss: Tensor | None = None, *, triton: bool = False
+        self,
+        gradient: Tensor,
+        clip: float | None = 1.0,
+        loss: Tensor | None = None,
+        *,
+        triton: bool = False,
+        count: int = 2,
+        is_packed: bool = True,
     ) -> Tensor:
         self.t += 1
         ones = torch.ones_like(self.lr)
@@ -38,13 +46,17 @@ class AdamState:
             # The settings are columns of one table, as in training.
             table = torch.stack([self.lr, ones * (1 - BETAS[0] ** self.t), ones * (1 - BETAS[1] ** self.t)], dim=-1)
             lr, bias1, bias2 = table.unbind(-1)
-            middle = gradient.shape[1] // 3
-            parts = [gradient[:, :middle].clone(), gradient[:, middle:].clone()]
+            # Parts of different sizes, the last the largest.
+            P = gradient.shape[1]
+            edges = [P * i * i // (count * (count + 1)) for i in range(count)] + [P]
+            sizes = [edge - last for last, edge in itertools.pairwise(edges)]
+            parts = [part.clone() for part in torch.split(gradient, sizes, 1)]
             args = self.p, parts, self.m, self.v, lr, self.decay, bias1, bias2, BETAS, EPS, clip, self.alive
-            packed = torch.full_like(self.p, torch.nan).view(-1)
+            packed = torch.full_like(self.p, torch.nan).view(-1) if is_packed else None
             norm = adam_triton.adam_step(*args, ones if loss is None else loss, packed)
-            halves = self.p[:, :middle], self.p[:, middle:]
-            written = torch.cat([half.flatten() for half in halves])
+            if packed is None:
+                return norm
+            written = torch.cat([part.flatten() for part in torch.split(self.p, sizes, 1)])
             is_written = ~packed.isnan()
             assert is_written.sum() == self.alive.sum() * self.p.shape[1]  # a replica that is not alive keeps its own
             assert torch.equal(packed[is_written], written[is_written])
@@ -129,8 +141,11 @@ def test_accepts_parameters_that_require_gradients() -> None:
 
 @interpreted
 @pytest.mark.parametrize("clip", [1.0, None])
-@pytest.mark.parametrize("P", [1, 1024, 2500])
-def test_triton_kernels_match_the_torch_version(P: int, clip: float | None) -> None:
+@pytest.mark.parametrize(
+    ("P", "count", "is_packed"),
+    [(1, 2, True), (1024, 2, True), (2500, 2, False), (600, MOST_PARTS + 1, False), (1500, MOST_PARTS + 8, True)],
+)
+def test_triton_kernels_match_the_torch_version(P: int, count: int, is_packed: bool, clip: float | None) -> None:
     torch_state, triton_state = AdamState(3, P, torch.float32), AdamState(3, P, torch.float32)
     for t, gradient in enumerate(gradients(3, P, 6, torch.float32)):
         loss = torch.ones(3)
@@ -138,8 +153,10 @@ def test_triton_kernels_match_the_torch_version(P: int, clip: float | None) -> N
             gradient[1, P // 2] = torch.nan
         if t == 4:
             loss[2] = torch.inf
-        norms = torch_state.step(gradient, clip, loss), triton_state.step(gradient, clip, loss, triton=True)
-        torch.testing.assert_close(*norms, rtol=2e-6, atol=0, equal_nan=True)
+        options = {"triton": True, "count": count, "is_packed": is_packed}
+        expected = torch_state.step(gradient, clip, loss)
+        norm = triton_state.step(gradient, clip, loss, triton=True, count=count, is_packed=is_packed)
+        torch.testing.assert_close(norm, expected, rtol=2e-6, atol=0, equal_nan=True)
         assert torch.equal(torch_state.alive, triton_state.alive)
     assert torch_state.alive.tolist() == [True, False, False]
     for name in ("p", "m", "v"):

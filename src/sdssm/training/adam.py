@@ -19,6 +19,8 @@ from torch import Tensor
 CLIP_EPS = 1e-6
 #: At most so many gradients are read where they are on a GPU, by kernels with code for each; more are joined first.
 MOST_PARTS = 32
+#: At most so many parameters are written twice on a GPU, by a kernel that compares a number with the start of each.
+MOST_PACKED = 256
 
 
 @torch.no_grad()

@@ -2,9 +2,9 @@
 
 """`adam_step` on a GPU in two launches: sums of squares of blocks of the gradients, then the update.
 
-The gradients of the parameters are read where they are, and not joined first. Every program of the second kernel adds
-up the block sums of its replica in the same order and so gets the same norm, without synchronization. Nothing is read
-on the host: a step can be captured in a graph and is bit-reproducible.
+The gradients of the parameters are read where they are, and not joined first, unless there are many. Every program of
+the second kernel adds up the block sums of its replica in the same order and so gets the same norm, without
+synchronization. Nothing is read on the host: a step can be captured in a graph and is bit-reproducible.
 """
 
 from __future__ import annotations
@@ -42,23 +42,29 @@ def place_of(block, SIZES: tl.constexpr, BLOCKS: tl.constexpr, STARTS: tl.conste
 
 
 @triton.jit
-def load_gradient(gradients, replica, part, size, place, BLOCK: tl.constexpr):
-    """Load the entries `place` of a part of the gradient of a replica, 0 past its end."""
+def load_gradient(gradients, replica, part, start, size, place, P, BLOCK: tl.constexpr):
+    """Load the entries `place` of a part of the gradient of a replica, 0 past its end.
+
+    `gradients` has one for each part, or a single one with the rows (R, P) of all parts.
+    """
     g = tl.zeros((BLOCK,), tl.float32)
-    for i in tl.static_range(len(gradients)):
-        if part == i:
-            g = tl.load(gradients[i] + replica * size + place, mask=place < size, other=0.0)
+    if len(gradients) == 1:
+        g = tl.load(gradients[0] + replica * P + start + place, mask=place < size, other=0.0)
+    else:
+        for i in tl.static_range(len(gradients)):
+            if part == i:
+                g = tl.load(gradients[i] + replica * size + place, mask=place < size, other=0.0)
     return g
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P"])
 def squares_kernel(
-    gradients, sums, SIZES: tl.constexpr, BLOCKS: tl.constexpr, STARTS: tl.constexpr, BLOCK: tl.constexpr
+    gradients, sums, P, SIZES: tl.constexpr, BLOCKS: tl.constexpr, STARTS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Store the sum of squares of each block of a gradient in sums (R, blocks)."""
     replica, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    part, _, size, place = place_of(block, SIZES, BLOCKS, STARTS, BLOCK)
-    g = load_gradient(gradients, replica, part, size, place, BLOCK)
+    part, start, size, place = place_of(block, SIZES, BLOCKS, STARTS, BLOCK)
+    g = load_gradient(gradients, replica, part, start, size, place, P, BLOCK)
     tl.store(sums + replica * tl.num_programs(1) + block, tl.sum(g * g))
 
 
@@ -93,7 +99,7 @@ def update_kernel(
         in_range = place < size
         offset = replica * P + start + place
         p = tl.load(parameters + offset, mask=in_range)
-        g = load_gradient(gradients, replica, part, size, place, BLOCK)
+        g = load_gradient(gradients, replica, part, start, size, place, P, BLOCK)
         m = tl.load(first + offset, mask=in_range)
         v = tl.load(second + offset, mask=in_range)
         if CLIP:
@@ -127,15 +133,14 @@ def adam_step(
 ) -> Tensor:
     """Compute `adam.adam_step` on a GPU.
 
-    Parameters, moments and `alive` must be contiguous; lr and the other rows may have any stride. With `packed` there
-    are at most MOST_PARTS gradients, in float32.
+    Parameters, moments and `alive` must be contiguous; lr and the other rows may have any stride.
     """
     assert all(tensor.is_contiguous() for tensor in (parameters, first, second, alive))
     R, P = parameters.shape
-    if packed is None and (len(gradients) > MOST_PARTS or any(part.dtype != torch.float32 for part in gradients)):
-        gradients = [join_parts(gradients)]
-    parts = tuple(part.contiguous() for part in gradients)
-    sizes = tuple(part.numel() // R for part in parts)
+    is_joined = len(gradients) > MOST_PARTS or any(part.dtype != torch.float32 for part in gradients)
+    # Without a packed copy, blocks of a joined gradient need not end where a parameter does.
+    sizes = (P,) if is_joined and packed is None else tuple(part.numel() // R for part in gradients)
+    parts = (join_parts(gradients),) if is_joined else tuple(part.contiguous() for part in gradients)
     counts = [triton.cdiv(size, BLOCK) for size in sizes]
     blocks = sum(counts)
     layout = {
@@ -145,7 +150,7 @@ def adam_step(
     }
     sums = parameters.new_empty(R, blocks)
     norm = parameters.new_empty(R)
-    squares_kernel[(R, blocks)](parts, sums, **layout, BLOCK=BLOCK, num_warps=4)
+    squares_kernel[(R, blocks)](parts, sums, P, **layout, BLOCK=BLOCK, num_warps=4)
     update_kernel[(R, blocks)](
         parameters, parts, first, second, packed, sums,
         lr, weight_decay, bias1, bias2, alive.view(torch.uint8), loss, norm,

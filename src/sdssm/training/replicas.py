@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from sdssm.models import Classifier, TokenModel, WrappedModule
 from sdssm.models.names import tensors_for_file
 from sdssm.models.state_targets import state_loss
-from sdssm.training.adam import MOST_PARTS, join_parts
+from sdssm.training.adam import MOST_PACKED, join_parts
 from sdssm.training.batch_pieces import gradient_of_pieces
 from sdssm.training.direct_gradient import DirectGradient, supports
 from sdssm.training.parameter_rows import ParameterRows, check_tensors, zip_slots
@@ -129,7 +129,7 @@ class SideBySideReplicas(Replicas):
         self.template = _Loss(copy.deepcopy(models[0])).to(device).train()
         # On a GPU the kernels read parameters that are contiguous. Those of several replicas are not in `flat`, and to
         # copy them for each operation takes several kernels a step; `adam_step` writes this copy at once.
-        is_copied = device.type == "cuda" and len(models) > 1 and len(self.slots) <= MOST_PARTS
+        is_copied = device.type == "cuda" and len(models) > 1 and len(self.slots) <= MOST_PACKED
         is_copied = is_copied and all(slot.dtype == torch.float32 for slot in self.slots)
         self.packed = torch.empty_like(self.flat).view(-1) if is_copied else None
         self._copy_leaves()
