@@ -121,18 +121,22 @@ def compiled_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     return names
 
 
-@pytest.mark.parametrize(("V", "N", "rescale"), [(2, 64, True), (4, 60, False)])
+@pytest.mark.parametrize(
+    ("R", "B", "V", "N", "rescale"),
+    [(2, 1024, 2, 64, True), (3, 1024, 2, 64, True), (3, 1024, 4, 60, False), (150, 16, 2, 64, True)],
+)
 def test_token_tiles_compile(
-    V: int, N: int, rescale: bool, compiled_kernels: list[str], monkeypatch: pytest.MonkeyPatch
+    R: int, B: int, V: int, N: int, rescale: bool, compiled_kernels: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module("sdssm.ops.token.triton")
-    R, B, L = 2, 1024, 9
+    L = 9
     A, b, x0 = new(R, V, N, N), None if rescale else new(R, V, N), new(R, B, N) if rescale else None
     tokens, lengths = new(R, B, L, dtype=torch.int64), new(R, B, dtype=torch.int64)
     states, final, factors = module.forward(A, b, tokens, x0, lengths, rescale=rescale, mode="recurrent")
     args = (None, final, A, b, tokens, x0, lengths, states, factors)
     module.backward(*args, rescale=rescale, mode="recurrent")
     assert {"tiles_forward_kernel", "tiles_backward_kernel", "token_weight_gradient_kernel"} <= set(compiled_kernels)
+    assert ("tile_order_kernel" in compiled_kernels) == (R * B > 132 * 16)
     monkeypatch.setattr(module, "LEAST_LISTED", 0)
     module.backward(*args, rescale=rescale, mode="recurrent")
     assert "symbol_order_kernel" in compiled_kernels

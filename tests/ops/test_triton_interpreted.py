@@ -108,14 +108,15 @@ def test_many_symbols() -> None:
 @pytest.mark.parametrize("symbols", [1, 2, 3, 4])
 @pytest.mark.parametrize("options", [{"b": True, "x0": False}, {"rescale": True}], ids=str)
 def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels for many rows: two groups of sorted rows, the last short, with different lengths within a tile."""
-    from sdssm.ops._triton import token_tiles
+    """The kernels for many rows, sorted in two groups, of which the last is short; not sorted with two symbols."""
+    from sdssm.ops._triton import tile_order, token_tiles
 
     used: list[bool] = []
     is_faster = token_tiles.is_faster
     monkeypatch.setattr(token_tiles, "is_faster", lambda *args: used.append(is_faster(*args)) or used[-1])  # type: ignore[func-returns-value]
     monkeypatch.setattr(token_tiles, "LEAST_ROWS", 1)
-    monkeypatch.setattr(token_tiles, "SORTED", 32)
+    monkeypatch.setattr(tile_order, "GROUP_ROWS", 32)
+    monkeypatch.setattr(token_tiles, "multiprocessors", lambda _: 1000 if symbols == 2 else 0)
     case = Case("token", 4, 17, lead=(2, 35), lengths=symbols > 1, dtype=torch.float32, symbols=symbols, **options)
     for through in ("states", "final"):
         compare_with_reference(case, "triton", "recurrent", through=through)

@@ -4,9 +4,10 @@
 
 With one row per program (recurrence.py) A[token_t] is read from the caches at every step, which is fastest for few rows
 but limited by the caches for thousands. Here the V matrices stay on chip, TB states are multiplied with each of them,
-and every row selects the product of its own symbol. The rows of a program are about equally long, so that few of its
-steps are past the length of a row. On an H200 with 64 replicas of 128 rows, V 2, N 64 and lengths up to 40 it took 142
-instead of 310 us before the rows were sorted; for fewer than about 2,000 rows it was slower.
+and every row selects the product of its own symbol. If programs share multiprocessors, rows are sorted by length
+(tile_order.py): those of a program are about equally long, so that few of its steps are past the length of a row, and
+the longest start first. On an H200 with 64 replicas of 128 rows, V 2, N 64 and lengths up to 40 it took 142 instead of
+310 us before the rows were sorted; for fewer than about 2,000 rows it was slower.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from sdssm.devices import multiprocessors
 from sdssm.ops._triton.tensor_cores import split
+from sdssm.ops._triton.tile_order import tile_order
 from sdssm.ops.padding import next_power_of_two
 
 #: Where it was faster: least number of rows, largest number of symbols (each costs a product), sizes of a state.
@@ -26,8 +28,6 @@ LEAST_ROWS, MOST_SYMBOLS, STATES = 2048, 4, range(16, 65)
 ROWS = 16
 #: Warps of a program: of one that has a multiprocessor for itself, and of several that share one.
 WARPS, WARPS_SHARED = 8, 4
-#: Rows that are sorted by length, so that the rows of a program are about equally long.
-SORTED = 128
 
 
 @triton.jit
@@ -72,7 +72,8 @@ def select_product(
 def row_norms(z):
     """Return ||z||_2 of each row.
 
-    Entries whose squares would overflow or underflow are divided by the largest one first.
+    If the squares of its entries would overflow or underflow, they are divided by the largest one first. The norm of a
+    row does not depend on the other rows of its tile.
     """
     total = tl.sum(z * z, axis=1)
     norm = tl.sqrt(total)
@@ -80,46 +81,44 @@ def row_norms(z):
     if tl.max(out_of_range, axis=0) > 0:
         scale = tl.max(tl.abs(z), axis=1)
         z = z / tl.where(scale > 0.0, scale, 1.0)[:, None]
-        norm = scale * tl.sqrt(tl.sum(z * z, axis=1))
+        norm = tl.where(out_of_range > 0, scale * tl.sqrt(tl.sum(z * z, axis=1)), norm)
     return norm
 
 
 @triton.jit
-def rows_of_tile(lengths, replica, L, B, TB: tl.constexpr, GROUP: tl.constexpr):
-    """Return the strings of the program (TB), whether they exist, and their lengths.
+def rows_of_tile(order, lengths, R, L, B, TB: tl.constexpr):
+    """Return the replica of the program, its rows (TB), whether they exist, and their lengths.
 
-    Of each GROUP strings the first tile takes the TB longest. The tiles of the longest strings start first.
+    Without order its rows follow one another, and the first tile of every replica starts before the second of any.
     """
-    groups = tl.cdiv(B, GROUP)
-    group = tl.program_id(1) % groups
-    slot = tl.program_id(1) // groups * TB + tl.arange(0, TB)
-    in_range = group * GROUP + slot < B
+    program = tl.program_id(0).to(tl.int64)
+    if order is None:
+        replica = program % R
+        string = program // R * TB + tl.arange(0, TB)
+        in_range = string < B
+        row = replica * B + string
+    else:
+        listed = tl.load(order + program * TB + tl.arange(0, TB))
+        in_range = listed >= 0
+        row = tl.maximum(listed, 0).to(tl.int64)
+        replica = tl.max(row, axis=0) // B
     if lengths is None:
-        string = group * GROUP + slot
         length = tl.where(in_range, L, 0)
     else:
-        string = tl.arange(0, GROUP)
-        place = group * GROUP + string
-        steps = tl.load(lengths + replica * B + place, mask=place < B, other=-1).to(tl.int32)
-        key = steps * GROUP - string  # no two are equal
-        rank = tl.sum((key[None, :] > key[:, None]).to(tl.int32), axis=1)
-        string = group * GROUP + tl.sum(tl.where(slot[:, None] == rank[None, :], string[None, :], 0), axis=1)
-        length = tl.load(lengths + replica * B + string, mask=in_range, other=0).to(tl.int32)
-    return string, in_range, length
+        length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
+    return replica, row, in_range, length
 
 
-@triton.jit(do_not_specialize=["L", "B"])
+@triton.jit(do_not_specialize=["R", "L", "B"])
 def tiles_forward_kernel(
-    A, b, tokens, x0, lengths, states, final, factors, L, B,
-    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, GROUP: tl.constexpr, RESCALE: tl.constexpr,
+    A, b, tokens, x0, lengths, order, states, final, factors, R, L, B,
+    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
 ):  # fmt: skip
     """Compute x_t = A[token_t] x_{t-1} + b[token_t], with RESCALE divided by its norm.
 
     The same as recurrence_forward_kernel, for TB rows of a replica.
     """
-    replica = tl.program_id(0).to(tl.int64)
-    string, in_range, length = rows_of_tile(lengths, replica, L, B, TB, GROUP)
-    row = replica * B + string
+    replica, row, in_range, length = rows_of_tile(order, lengths, R, L, B, TB)
     n = tl.arange(0, NP)
     mask = in_range[:, None] & (n < N)[None, :]
     longest = tl.max(length, axis=0)
@@ -156,18 +155,16 @@ def tiles_forward_kernel(
     tl.store(final + row[:, None] * N + n[None, :], x, mask=mask)
 
 
-@triton.jit(do_not_specialize=["L", "B"])
+@triton.jit(do_not_specialize=["R", "L", "B"])
 def tiles_backward_kernel(
-    A, tokens, grad_states, grad_final, lengths, states, factors, adjoints, dx0, L, B,
-    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, GROUP: tl.constexpr, RESCALE: tl.constexpr,
+    A, tokens, grad_states, grad_final, lengths, order, states, factors, adjoints, dx0, R, L, B,
+    V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
 ):  # fmt: skip
     """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A[token_t]^T dz_t, backwards in t.
 
     The same as recurrence_backward_kernel, for TB rows of a replica.
     """
-    replica = tl.program_id(0).to(tl.int64)
-    string, in_range, length = rows_of_tile(lengths, replica, L, B, TB, GROUP)
-    row = replica * B + string
+    replica, row, in_range, length = rows_of_tile(order, lengths, R, L, B, TB)
     n = tl.arange(0, NP)
     mask = in_range[:, None] & (n < N)[None, :]
     longest = tl.max(length, axis=0)
@@ -218,12 +215,16 @@ def is_faster(A: Tensor, tokens: Tensor, mode: str) -> bool:
     return mode == "recurrent" and fits and R * B >= LEAST_ROWS
 
 
-def launch(R: int, B: int, device: torch.device) -> tuple[tuple[int, int], dict[str, int]]:
-    """Return the number of programs (replicas, and tiles of all groups of sorted rows), and the constants of a tile."""
-    group = min(SORTED, max(ROWS, next_power_of_two(B)))
-    tiles = triton.cdiv(B, group) * (group // ROWS)
-    warps = WARPS if R * tiles <= multiprocessors(device) else WARPS_SHARED
-    return (R, tiles), {"TB": ROWS, "GROUP": group, "num_warps": warps}
+def launch(tokens: Tensor, lengths: Tensor | None) -> tuple[tuple[int], Tensor | None, dict[str, int]]:
+    """Return the number of programs, the rows of each or None (see rows_of_tile), and the constants of a tile."""
+    R, B, _ = tokens.shape
+    tiles = R * triton.cdiv(B, ROWS)
+    # If every program has a multiprocessor, the longest tile ends last in any order.
+    if tiles <= multiprocessors(tokens.device):
+        return (tiles,), None, {"TB": ROWS, "num_warps": WARPS}
+    # The backward pass sorts again: vmap, which joins replicas, could not join a saved order over all of them.
+    order = None if lengths is None else tile_order(lengths, ROWS)
+    return (tiles if order is None else len(order),), order, {"TB": ROWS, "num_warps": WARPS_SHARED}
 
 
 def forward(
@@ -234,9 +235,9 @@ def forward(
     _, B, L = tokens.shape
     states, final = A.new_empty(R, B, L, N), A.new_empty(R, B, N)
     factors = A.new_empty((R, B, L) if rescale else (0,))
-    grid, tile = launch(R, B, A.device)
+    grid, order, tile = launch(tokens, lengths)
     tiles_forward_kernel[grid](
-        A, b, tokens, x0, lengths, states, final, factors if rescale else None, L, B,
+        A, b, tokens, x0, lengths, order, states, final, factors if rescale else None, R, L, B,
         V=V, N=N, NP=next_power_of_two(N), RESCALE=rescale, **tile,
     )  # fmt: skip
     return states, final, factors
@@ -250,9 +251,9 @@ def backward(
     R, V, N, _ = A.shape
     _, B, L = tokens.shape
     adjoints, dx0 = torch.empty_like(states), A.new_empty(R, B, N)
-    grid, tile = launch(R, B, A.device)
+    grid, order, tile = launch(tokens, lengths)
     tiles_backward_kernel[grid](
-        A, tokens, grad_states, grad_final, lengths, states, factors if rescale else None, adjoints, dx0, L, B,
-        V=V, N=N, NP=next_power_of_two(N), RESCALE=rescale, **tile,
+        A, tokens, grad_states, grad_final, lengths, order, states, factors if rescale else None, adjoints, dx0,
+        R, L, B, V=V, N=N, NP=next_power_of_two(N), RESCALE=rescale, **tile,
     )  # fmt: skip
     return adjoints, dx0

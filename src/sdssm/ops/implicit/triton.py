@@ -36,7 +36,7 @@ def load_matrix(matrix, rows, columns, height, width):
 @triton.jit
 def implicit_forward_kernel(
     features, window, frequency, weight1, bias1, weight2, bias2, weight3, bias3, last, taps, arguments, longest, wide,
-    L: tl.constexpr, LP: tl.constexpr, TL: tl.constexpr, F: tl.constexpr, FP: tl.constexpr,
+    L: tl.constexpr, TL: tl.constexpr, F: tl.constexpr, FP: tl.constexpr,
     H: tl.constexpr, HP: tl.constexpr, D: tl.constexpr, TD: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Fill taps (R, D, L), and the arguments of the sines without their frequency, (R, 3, L, H)."""
@@ -75,7 +75,7 @@ def implicit_forward_kernel(
 @triton.jit
 def implicit_backward_kernel(
     grad, window, frequency, weight1, weight2, weight3, last, arguments, slopes, d_features, longest, wide,
-    L: tl.constexpr, LP: tl.constexpr, TL: tl.constexpr, F: tl.constexpr, FP: tl.constexpr,
+    L: tl.constexpr, TL: tl.constexpr, F: tl.constexpr, FP: tl.constexpr,
     H: tl.constexpr, HP: tl.constexpr, D: tl.constexpr, TD: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Fill the gradients of the products of frequency and argument, (R, 3, L, H), and those of the first features."""
@@ -133,7 +133,7 @@ def store_layer(
 def implicit_parameters_kernel(
     grad, features, window, frequency, arguments, slopes,
     d_frequency, d_weight1, d_bias1, d_weight2, d_bias2, d_weight3, d_bias3, d_last, longest, wide,
-    L: tl.constexpr, LP: tl.constexpr, TL: tl.constexpr, F: tl.constexpr, FP: tl.constexpr,
+    L: tl.constexpr, LP: tl.constexpr, F: tl.constexpr, FP: tl.constexpr,
     H: tl.constexpr, HP: tl.constexpr, D: tl.constexpr, TD: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Fill the gradients of the parameters: a program those of one of the four layers, or of a tile of the last one."""
@@ -175,11 +175,10 @@ def implicit_parameters_kernel(
 
 
 def kernel_constants(features: Tensor, frequency: Tensor, last: Tensor, length: int) -> dict[str, Any]:
-    """Return the compile-time constants of the kernels."""
+    """Return the compile-time constants that all kernels take."""
     F, H, D = features.shape[2], frequency.shape[1], last.shape[1]
     return {
-        "L": length, "LP": tile_side(length, 64), "TL": TAPS, "F": F, "FP": tile_side(F, 64), "H": H,
-        "HP": tile_side(H, 64),
+        "L": length, "F": F, "FP": tile_side(F, 64), "H": H, "HP": tile_side(H, 64),
         "D": D, "TD": tile_side(D, CHANNELS), **product_constants(features),
     }  # fmt: skip
 
@@ -203,7 +202,8 @@ def forward(
     if taps.numel():
         implicit_forward_kernel[(R, triton.cdiv(length, TAPS))](
             features, window, frequency, weight1, bias1, weight2, bias2, weight3, bias3, last, taps, arguments,
-            longest, window.shape[1], **kernel_constants(features, frequency, last, length), num_warps=FORWARD_WARPS,
+            longest, window.shape[1], TL=TAPS, **kernel_constants(features, frequency, last, length),
+            num_warps=FORWARD_WARPS,
         )  # fmt: skip
     return taps, arguments
 
@@ -233,10 +233,10 @@ def backward(
     constants = kernel_constants(features, frequency, last, length)
     implicit_backward_kernel[(R, triton.cdiv(length, TAPS))](
         grad, window, frequency, weight1, weight2, weight3, last, arguments, slopes, d_features,
-        longest, window.shape[1], **constants, num_warps=BACKWARD_WARPS,
+        longest, window.shape[1], TL=TAPS, **constants, num_warps=BACKWARD_WARPS,
     )  # fmt: skip
     implicit_parameters_kernel[(R, 3 + triton.cdiv(last.shape[1], constants["TD"]))](
         grad, features, window, frequency, arguments, slopes, *grads,
-        longest, window.shape[1], **constants, num_warps=PARAMETER_WARPS,
+        longest, window.shape[1], LP=tile_side(length, 64), **constants, num_warps=PARAMETER_WARPS,
     )  # fmt: skip
     return (d_features, *grads)

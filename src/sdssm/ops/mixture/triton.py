@@ -24,7 +24,7 @@ from sdssm.ops._triton.mixed_rows import MIN_PADDED, gradients_kernel, matrices_
 from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops._triton.pieces import Piece, backward_in_pieces, cut, forward_in_pieces
 from sdssm.ops._triton.scan import scan_backward, scan_forward
-from sdssm.ops._triton.source import Source, accumulator, has_tensor_cores
+from sdssm.ops._triton.source import Source, accumulator, has_tensor_cores, register_limit
 from sdssm.ops._triton.tile import DENSE, MIXTURE
 from sdssm.ops.padding import next_power_of_two
 
@@ -75,7 +75,7 @@ def tile_constants(dictionary: Tensor, tile: MixingTile) -> dict[str, Any]:
         "ACC": tl.float64 if is_float64 else tl.float32,
         "num_warps": tile.warps,
         "num_stages": tile.stages,
-        **({"maxnreg": tile.registers} if uses_tensor_cores and tile.registers else {}),
+        **(register_limit(dictionary.dtype, tile.registers) if uses_tensor_cores and tile.registers else {}),
     }
 
 
@@ -172,13 +172,17 @@ def forward(
     if weights.numel() == 0:
         empty = nothing.new_empty((R, B, L)) if rescale else nothing
         return dictionary.new_empty(R, B, L, N), dictionary.new_empty(R, B, N), empty, nothing.new_empty(R, B, L, N)
-    transposed = transpose(dictionary)
-    norms = None if p is None else column_norms(dictionary, transposed, weights, p)
+    transposed = norms = None
+    if p is not None:
+        transposed = transpose(dictionary)
+        norms = column_norms(dictionary, transposed, weights, p)
     source = source_on_chip(dictionary, weights, norms, mode)
     factors: Tensor | None
     if source is not None:
         states, final, factors = scan_forward(source, b, x0, lengths, rescale, mode)
     else:
+        if transposed is None:
+            transposed = transpose(dictionary)
         states, final, factors = forward_in_pieces(
             cut(R, B, L, N * N * nothing.itemsize),
             functools.partial(source_in_memory, dictionary, transposed, weights, norms),
