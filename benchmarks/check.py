@@ -1,10 +1,11 @@
 """Check that nothing has become slower: `python -m benchmarks.check [--update] [--rows NAME ...]`, a minute on a CPU.
 
 Each row is our time over that of a baseline in the same run, in processor time on one thread, so that other programs
-matter little. Each row has a process of its own, in which both run in turn, and the least time of each counts. A row
-fails if its ratio is more than 15 % above the stored one (benchmarks/check.json) in each of three attempts, each twice
-as long as the one before; then the exit code is 1. `--update` measures three times and stores the medians: after a
-change that is meant to move them, and on a new machine.
+matter little. Each row has a process of its own, in which both run in turn, and the least time of each counts. It is
+measured until the three least times of both agree within 1 %, or for two seconds. A row fails if its ratio is more than
+15 % above the stored one (benchmarks/check.json) in each of three attempts, each twice as long as the one before; then
+the exit code is 1. `--update` measures three times and stores the medians: after a change that is meant to move them,
+and on a new machine.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import contextlib
 import json
 import math
+import multiprocessing
 import os
 import platform
 import resource
@@ -22,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
@@ -36,8 +39,10 @@ from sdssm.training.engine import new_model
 STORED = Path(__file__).with_name("check.json")
 #: The largest ratio that passes, relative to the stored one.
 LIMIT = 1.15
-#: Seconds of processor time for the first attempt, pairs of runs at least, and attempts before a row fails.
-SECONDS, PAIRS, ATTEMPTS = 1.0, 3, 3
+#: Seconds of processor time for the first attempt, rounds at least, and attempts before a row fails.
+SECONDS, ROUNDS, ATTEMPTS = 2.0, 3, 3
+#: Runs at most in a round; the least times are certain if `AGREEING` of at least `RUNS` are within this factor.
+MOST_RUNS, AGREEING, RUNS, AGREEMENT = 20, 3, 6, 1.01
 #: How often `--update` measures each row; it stores the median.
 UPDATES = 3
 #: The evaluation of the row of that name: its greatest length, and the defaults of `sdssm.evaluate`.
@@ -147,35 +152,52 @@ def processor_seconds() -> float:
 
 
 def measure_ratio(ours: Run, baseline: Run, length: float = SECONDS, clock: Clock = processor_seconds) -> float:
-    """Return our least time over the least time of the baseline; the two run in turn, for `length` seconds."""
+    """Return our least time over the least time of the baseline.
 
-    def seconds(run: Run) -> float:
-        start = clock()
-        run()
-        return clock() - start
-
-    least_ours = least_baseline = math.inf
+    The two run in turn, the shorter one several times, for `length` seconds or until the least times of both are
+    certain.
+    """
+    own, other = list[float](), list[float]()
     ours()  # compiles the kernels
     baseline()
-    spent, pairs = 0.0, 0
-    while pairs < PAIRS or spent < length:
-        own, other = seconds(ours), seconds(baseline)
-        least_ours, least_baseline = min(least_ours, own), min(least_baseline, other)
-        spent, pairs = spent + own + other, pairs + 1
-    return least_ours / least_baseline
+    spent, rounds = 0.0, 0
+    while rounds < ROUNDS or (spent < length and not (spent >= length / 4 and is_settled(own) and is_settled(other))):
+        for run, times, others in ((ours, own, other), (baseline, other, own)):
+            # As long as one run of the other, so that as much time is spent on the noise of each.
+            count = round(min(others) / min(times)) if times and others and min(times) > 0 else 1
+            for _ in range(min(max(count, 1), MOST_RUNS)):
+                start = clock()
+                run()
+                times.append(clock() - start)
+                spent += times[-1]
+        rounds += 1
+    return min(own) / min(other)
+
+
+def is_settled(times: Sequence[float]) -> bool:
+    """Whether the least times agree, so that a longer measurement would hardly find a smaller one."""
+    least = sorted(times)[:AGREEING]
+    return len(times) >= RUNS and least[-1] <= least[0] * AGREEMENT
+
+
+def measure_row(name: str, length: float) -> float:
+    """Return the ratio of a row, measured in this process."""
+    with one_thread():
+        return measure_ratio(*ROWS[name](), length)
 
 
 def measure_in_process(name: str, length: float) -> float:
     """Return the ratio of a row, measured in a process of its own.
 
     In one process for all, a row depends on those before it: a training step keeps freed memory in the allocator, after
-    which the evaluation took 0.6 times as long.
+    which the evaluation took 0.6 times as long. It is a fork of this process, which has imported everything and
+    computed nothing.
     """
-    command = [sys.executable, "-m", "benchmarks.check", "--measure", name, "--seconds", str(length)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode:
-        raise SystemExit(f"the row {name!r} cannot be measured:\n{result.stderr[-2000:]}")
-    return float(result.stdout.split()[-1])
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        try:
+            return pool.submit(measure_row, name, length).result()
+        except Exception as error:
+            raise SystemExit(f"the row {name!r} cannot be measured: {error}") from error
 
 
 def check_rows(names: Iterable[str], stored: Mapping[str, float], measure: Measure) -> list[str]:
@@ -203,7 +225,7 @@ def check_rows(names: Iterable[str], stored: Mapping[str, float], measure: Measu
 
 def measure_medians(names: Sequence[str], measure: Measure) -> dict[str, float]:
     """Measure the rows in turn, `UPDATES` times, and return the median ratio of each."""
-    rounds = [{name: measure(name, 2 * SECONDS) for name in names} for _ in range(UPDATES)]
+    rounds = [{name: measure(name, SECONDS) for name in names} for _ in range(UPDATES)]
     for name in names:
         print(f"{name:36s}" + "".join(f"{ratios[name]:10.4f}" for ratios in rounds))
     return {name: statistics.median(ratios[name] for ratios in rounds) for name in names}
@@ -228,13 +250,7 @@ def main(argv: list[str] | None = None, measure: Measure = measure_in_process) -
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", metavar="TEXT", default=[""], help="only rows whose name has such a text")
     parser.add_argument("--update", action="store_true", help="store the medians of three measurements")
-    parser.add_argument("--measure", choices=ROWS, metavar="NAME", help="measure one row in this process")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long to measure that row")
     options = parser.parse_args(argv)
-    if options.measure:
-        with one_thread():
-            print(measure_ratio(*ROWS[options.measure](), options.seconds))
-        return 0
     document = json.loads(STORED.read_text()) if STORED.exists() else {"ratios": {}}
     stored: dict[str, float] = document["ratios"]
     names = [name for name in ROWS if any(text in name for text in options.rows)]

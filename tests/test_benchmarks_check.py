@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,46 @@ def test_only_a_slowdown_of_more_than_15_percent_fails(
     assert capsys.readouterr().out.splitlines()[-1].endswith(verdict)
 
 
+@pytest.mark.parametrize(
+    ("ours", "baseline", "seconds"),
+    [
+        ((0.02,), (0.02,), 0.5),  # both are certain at once
+        ((0.02,), (0.02, 0.03, 0.05), 0.5),
+        ((0.02, 0.0202, 0.03), (0.02,), 0.5),
+        (tuple(0.02 + 0.001 * i for i in range(400, 0, -1)), (0.02,), 2),  # becomes faster and faster: not settled
+        ((2.0,), (1.0,), 3 * 4.0),  # three rounds at least; the baseline runs twice in each after the first
+    ],
+)
+def test_a_row_ends_when_the_least_times_are_certain(
+    ours: tuple[float, ...], baseline: tuple[float, ...], seconds: float
+) -> None:
+    clock, length = FakeClock(), 2.0
+    least = check.measure_ratio(clock.run(repeat(*ours)), clock.run(repeat(*baseline)), length, clock)
+    spent = clock.now - ours[0] - baseline[0]  # the first runs are not timed
+    assert spent >= min(seconds, length) and spent <= 1.5 * seconds
+    if len(ours) < 100:
+        assert least == pytest.approx(min(ours) / min(baseline))
+
+
+@pytest.mark.parametrize(("noise", "missed"), [(0.0, 0), (0.05, 0), (0.2, 1)])
+def test_a_planted_slowdown_is_found_and_noise_is_not(noise: float, missed: int) -> None:
+    """20 % slower fails and equally fast passes, though most runs are disturbed; with 20 % one in 40 may be missed."""
+    failed = list[str]()
+    for seed in range(40):
+        chance, clock = random.Random(seed), FakeClock()
+
+        def disturbed(seconds: float, chance: random.Random = chance) -> Iterator[float]:
+            while True:
+                yield seconds * (1 + noise * chance.random() ** 2)
+
+        def measure(name: str, length: float, clock: FakeClock = clock) -> float:
+            own = 0.01 * (1.2 if name == "slower" else 1.0)
+            return check.measure_ratio(clock.run(disturbed(own)), clock.run(disturbed(0.1)), length, clock)
+
+        failed += check.check_rows(["slower", "same"], {"slower": 0.1, "same": 0.1}, measure)
+    assert failed.count("slower") >= 40 - missed and failed.count("same") == 0
+
+
 def test_a_row_that_fails_is_measured_again_after_the_others() -> None:
     measured, lengths = list[str](), list[float]()
     ratios = {"disturbed": iter([1.5, 0.5]), "slow": repeat(1.5), "good": iter([0.5])}
@@ -104,17 +145,19 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_a_row_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = list[list[str]]()
+    parent = os.getpid()
 
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        commands.append(command[1:])
-        return subprocess.CompletedProcess(command, len(commands) - 1, "0.25\n", "out of memory")
+    def row() -> tuple[check.Run, check.Run]:
+        assert os.getpid() != parent and torch.get_num_threads() == 1
+        return lambda: sum(range(400_000)), lambda: sum(range(200_000))
 
-    monkeypatch.setattr(subprocess, "run", run)
-    assert check.measure_in_process("row", 2.0) == 0.25
-    assert commands == [["-m", "benchmarks.check", "--measure", "row", "--seconds", "2.0"]]
-    with pytest.raises(SystemExit, match="out of memory"):
-        check.measure_in_process("row", 2.0)
+    def wrong() -> tuple[check.Run, check.Run]:
+        raise ValueError("the results differ")
+
+    monkeypatch.setattr(check, "ROWS", {"row": row, "wrong": wrong})
+    assert 1.5 < check.measure_in_process("row", 0.1) < 3
+    with pytest.raises(SystemExit, match="'wrong' cannot be measured: the results differ"):
+        check.measure_in_process("wrong", 0.1)
 
 
 def test_every_row_is_stored() -> None:

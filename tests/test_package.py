@@ -34,6 +34,7 @@ ORDER = [
     "lazy",
     "extras",
     "files",
+    "first_start",
     "checksums",
     "formatting",
     "palette",

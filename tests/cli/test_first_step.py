@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,37 @@ with event.install_listener("numba:compile", Names()):
         assign(numpy.ones(2), numpy.ones(2))
 print(*sorted(set(names)))
 """
+#: Prints how many processes compile kernels, and which kernels of the token scan this process compiles itself.
+TRAIN_FIRST = """
+import subprocess, sys
+from sdssm.cli import main
+from numba.core import event
+started, names = [], []
+class Counted(subprocess.Popen):
+    def __init__(self, command, **options):
+        started.append(command[-1])
+        super().__init__(command, **options)
+subprocess.Popen = Counted
+class Names(event.Listener):
+    def on_start(self, begun): names.append(begun.data["dispatcher"].py_func)
+    def on_end(self, ended): pass
+with event.install_listener("numba:compile", Names()):
+    out = sys.argv[1]
+    assert main(["train", "a5", "--steps", "1", "--batch", "2", "--quiet", "--device", "cpu", "--out", out]) == 0
+from sdssm import first_start
+assert not first_start._started
+names = {name.__name__ for name in names if name.__module__ == first_start.KERNELS}
+print(started.count("sdssm.first_start"), *sorted(names))
+"""
+#: Prints whether the process that compiles is alive when the command has ended early.
+END_EARLY = """
+import atexit
+from sdssm import first_start
+processes = []
+atexit.register(lambda: print(*(process.poll() is None for process in processes)))  # after what is registered later
+first_start.start_compiling()
+processes.extend(first_start._started)
+"""
 
 
 def run_script(script: str, *arguments: str) -> list[str]:
@@ -58,3 +90,29 @@ def test_kernels_compile_no_string_formatting(
     pytest.importorskip("numba")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # an empty cache: everything is compiled
     assert ("numba.cpython.unicode" in run_script(COMPILE, case)) == compiles_strings
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core has nothing to compile on beside the imports")
+def test_a_second_process_compiles_what_the_first_step_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an empty cache one process is started and this one compiles no kernel of the scan; afterwards none is."""
+    pytest.importorskip("numba")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    assert run_script(TRAIN_FIRST, str(tmp_path / "first")) == ["1"]
+    assert run_script(TRAIN_FIRST, str(tmp_path / "second")) == ["0"]
+    for file in (tmp_path / "cache").rglob("*.nbc"):  # as if the source had changed since
+        os.utime(file, (0, 0))
+    assert run_script(TRAIN_FIRST, str(tmp_path / "third")) == ["1"]
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core has nothing to compile on beside the imports")
+def test_a_command_that_ends_early_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert run_script(END_EARLY) == ["False"]
+
+
+def test_a_step_compiles_its_kernels_if_no_process_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    started, *names = run_script("import os; os.cpu_count = lambda: 1\n" + TRAIN_FIRST, str(tmp_path / "runs"))
+    assert started == "0" and {"token_forward", "token_backward", "matrix_gradients"} <= set(names)

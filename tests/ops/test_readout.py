@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm import ops
+from sdssm.ops.readout import reference
 from tests.interpreted import interpreted
 from tests.ops.differentiable import (
     Function,
@@ -250,6 +251,19 @@ def test_attraction_is_relative_to_the_variance_of_the_classes_that_occur(device
     options: Any = {"cosine": True, "norm": False, "scale": 5}
     actual = ops.readout_loss(x, weight, labels, attraction=2, classes=classes, **options)
     torch.testing.assert_close(actual, ops.readout_loss(x, weight, labels, attraction=2 / variance, **options))
+
+
+@pytest.mark.parametrize("distance", [1.0, 0.0])
+def test_the_gradient_of_the_variance_is_that_of_autograd(distance: float) -> None:
+    """With equal rows the variance is the least one, a constant."""
+    draw = draws()
+    weight = (draw(2, 1, 6) + distance * draw(2, 4, 6)).double().requires_grad_()
+    classes = torch.tensor([[1.0, 1.0, 0.0, 1.0], [0.5, 0.0, 0.0, 2.0]], dtype=torch.float64)
+    expected = reference.centre_variance(weight, classes)
+    variance, gradient = reference.centre_variance_gradient(weight.detach(), classes)
+    torch.testing.assert_close(variance, expected.detach())
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), weight)[0])
+    assert gradient.any() == (distance > 0)
 
 
 def test_large_logits_do_not_overflow(device: str) -> None:

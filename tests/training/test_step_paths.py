@@ -30,18 +30,24 @@ def trained(run: RunConfig, steps: int = 3) -> TrainingEngine:
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("preset", "values"),
     [
-        {},
-        {"state": 6, "dictionary": 3, "norm": "none", "readout_bias": False},
-        {"state": 9, "norm": "plain", "input_matrix": False, "rescale": True, "initial_state": "learned"},
-        {"state": 12, "exact_gradient": True, "column_norm": None},
+        ("paper", {}),
+        ("paper", {"state": 6, "dictionary": 3, "norm": "none", "readout_bias": False}),
+        ("paper", {"state": 9, "norm": "plain", "input_matrix": False, "rescale": True, "initial_state": "learned"}),
+        ("paper", {"state": 12, "exact_gradient": True, "column_norm": None}),
+        ("paper", {"readout": "cosine"}),
+        ("scale-free", {}),
+        ("scale-free", {"state": 12, "attraction_gate": 0.0, "scale": 2.0, "scale_end": 60.0}),
+        ("scale-free", {"state": 12, "attraction": 2.0, "attraction_gate": 0.0, "norm": "affine"}),
+        ("scale-free", {"state": 12, "projection": False, "attraction_gate": 0.0, "exact_gradient": True}),
+        ("scale-free", {"state": 12, "attraction": 0.0, "batch": 1}),
     ],
     ids=str,
 )
 @pytest.mark.skipif(not compiled.is_available(), reason="needs numba")
-def test_the_gradient_without_autograd_is_bit_identical(values: dict[str, Any]) -> None:
-    run = config("sd-ssm", "paper", **values)
+def test_the_gradient_without_autograd_is_bit_identical(preset: str, values: dict[str, Any]) -> None:
+    run = config("sd-ssm", preset, **values)
     direct = trained(run)
     assert isinstance(direct.replicas, SideBySideReplicas)
     assert direct.replicas._direct is not None
@@ -56,7 +62,6 @@ def test_the_gradient_without_autograd_is_bit_identical(values: dict[str, Any]) 
 def test_models_with_other_operations_use_autograd() -> None:
     for values in (
         {"query": True},
-        {"readout": "cosine"},
         {"readout": "mlp"},
         {"temperature": 2.0},
         {"embedding": 4},

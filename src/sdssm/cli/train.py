@@ -26,6 +26,7 @@ from sdssm.devices import check_device_names
 from sdssm.errors import RunError, SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
+from sdssm.first_start import start_compiling
 from sdssm.formatting import count_of, format_chance, format_loss, format_percent
 from sdssm.models.catalogue import DEFAULT_MODEL
 from sdssm.printable import make_printable
@@ -120,6 +121,8 @@ def _train(options: argparse.Namespace) -> None:
     if not options.tasks:
         _resume(options, out)
         return
+    if options.device in ("auto", "cpu") and options.model == DEFAULT_MODEL:
+        start_compiling()
     from sdssm.training import progress_for, train
     from sdssm.training.progress import AnnouncingProgress
 

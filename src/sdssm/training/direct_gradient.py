@@ -19,7 +19,8 @@ from sdssm.ops.readout import cpu as readout
 from sdssm.ops.selected import cpu as selected
 from sdssm.ops.token import cpu as token
 
-INPUTS = {"tokens", "labels"}
+#: The inputs of a step, without and with a centre loss.
+INPUTS = ({"tokens", "labels"}, {"tokens", "labels", "attraction", "classes"})
 
 
 class DirectGradient:
@@ -43,15 +44,21 @@ class DirectGradient:
         """
         value = self._views["dictionary"]
         is_on_cpu = backend.choose(value) == "cpu" and not backend.is_autocast_enabled(value)
-        return inputs.keys() == INPUTS and is_on_cpu and compiled.is_available()
+        return inputs.keys() in INPUTS and is_on_cpu and compiled.is_available()
 
     @torch.no_grad()
     def gradient_parts(
-        self, tokens: Tensor, labels: Tensor, *, exact_gradient: bool
+        self,
+        tokens: Tensor,
+        labels: Tensor,
+        *,
+        attraction: Tensor | None = None,
+        classes: Tensor | None = None,
+        exact_gradient: bool,
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Return loss (1,), number of correct predictions (1,) and the gradients (1, *shape) of the parameters.
 
-        tokens (1, B, L), labels (1, B).
+        tokens (1, B, L), labels (1, B); for the centre loss attraction (1,) and classes (1, C).
         """
         value, tokens, labels = self._views.get, tokens.contiguous(), labels.contiguous()
         mixture = self._views["dictionary"], self._views["selection"], self._views["selection_bias"], value("p")
@@ -62,10 +69,11 @@ class DirectGradient:
         rescale = self._rescale
         states, final, factors = token.forward(A, b, tokens, x0, None, rescale=rescale, mode="recurrent")
         vectors = value("bias"), value("gain"), value("shift")
-        loss, correct, g_final, g_weight, g_bias, g_gain, g_shift, _ = readout.forward(
-            final.contiguous(), self._views["weight"], *vectors, labels, scale=None, attraction=None, projection=None,
-            classes=None, norm=self._has_norm, cosine=False, unit=False, exact_gradient=exact_gradient,
-            with_gradients=True,
+        scale, projection = value("scale"), value("projection")
+        loss, correct, g_final, g_weight, g_bias, g_gain, g_shift, _, g_projection = readout.forward(
+            final.contiguous(), self._views["weight"], *vectors, labels, scale, attraction, projection, classes,
+            norm=self._has_norm, cosine=scale is not None, unit=projection is not None or attraction is not None,
+            exact_gradient=exact_gradient, with_gradients=True,
         )  # fmt: skip
         g_A, g_b, g_x0 = token.backward(
             None, g_final, A, b, tokens, x0, None, states, factors, rescale=rescale, mode="recurrent"
@@ -73,7 +81,7 @@ class DirectGradient:
         gradients = dict(
             zip(("dictionary", "selection", "selection_bias"), selected.backward(g_A, *mixture, A, *saved), strict=True)
         )
-        gradients |= {"weight": g_weight, "bias": g_bias, "gain": g_gain, "shift": g_shift}
+        gradients |= {"weight": g_weight, "bias": g_bias, "gain": g_gain, "shift": g_shift, "projection": g_projection}
         gradients["initial_state"] = g_x0.sum(1)
         if g_b is not None:
             gradients["input_matrix"] = g_b.mT
@@ -89,7 +97,7 @@ class DirectGradient:
 
 
 def supports(model: TokenModel) -> bool:
-    """Whether a model is a single-layer SD-SSM on a CPU with a linear readout, without options that add operations."""
+    """Whether a model is a single-layer SD-SSM on a CPU with a linear or cosine readout, without further operations."""
     if not isinstance(model, Classifier) or not model.is_single_sd_ssm or model.device.type != "cpu":
         return False
     mixer, out = model.mixers[0], model.readout
@@ -102,19 +110,20 @@ def supports(model: TokenModel) -> bool:
             part is None for part in (model.query, model.skip, model.start, model.vectors, model._scaled_embedding())
         )
         and model.blocks[0].norm is None
-        and all(part is None for part in (out.hidden, out.centre_labels, out.scale, out.projection))
+        and out.hidden is None
+        and out.centre_labels is None
         and {tensor.dtype for tensor in _tensors(model).values()} <= {torch.float32}
         and all(parameter in set(_tensors(model).values()) for parameter in model.parameters())
     )
 
 
 def _tensors(model: TokenModel) -> dict[str, Tensor]:
-    """Return the parameters of such a model, and the exponent of its columns, by the names of their roles."""
+    """Return the parameters of such a model, the exponent of its columns and its scale, by the names of their roles."""
     mixer, out, norm = model.mixers[0], model.readout, model.norm
     tensors = {
         "dictionary": mixer.dictionary, "selection": mixer.selection.weight, "selection_bias": mixer.selection.bias,
         "p": mixer.column_norm, "input_matrix": mixer.input_matrix, "initial_state": mixer.initial_state,
-        "weight": out.weight, "bias": out.bias,
+        "weight": out.weight, "bias": out.bias, "scale": out.scale, "projection": out.projection,
         "gain": None if norm is None else norm.weight, "shift": None if norm is None else norm.bias,
     }  # fmt: skip
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}

@@ -203,7 +203,13 @@ class SideBySideReplicas(Replicas):
         for name, value in ramped.items():
             self.constants[f"model.{name}"].copy_(value)
         if self._direct is not None and self._direct.applies(inputs):
-            return self._direct.gradient_parts(inputs["tokens"], inputs["labels"], exact_gradient=self.exact_gradient)
+            return self._direct.gradient_parts(
+                inputs["tokens"],
+                inputs["labels"],
+                attraction=inputs.get("attraction"),
+                classes=inputs.get("classes"),
+                exact_gradient=self.exact_gradient,
+            )
         parameters = [parameter for parameter in bound.parameters() if parameter.requires_grad]
 
         def gradient(piece: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:

@@ -117,7 +117,8 @@ def readout_loss(
     )
     chosen = backend.choose(x)
     with backend.no_autocast(x):
-        is_fused = chosen == "triton" and not uses_reference(chosen, x) and x.shape[-1] <= TRITON_LARGEST_PROJECTION
+        has_kernel = chosen == "cpu" or (chosen == "triton" and x.shape[-1] <= TRITON_LARGEST_PROJECTION)
+        is_fused = has_kernel and not uses_reference(chosen, x)
         if not is_fused and (projection is not None or unit):
             x = reference.features(x, gain, shift, projection, norm=norm, unit=unit)
             gain = shift = projection = None

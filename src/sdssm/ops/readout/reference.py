@@ -90,3 +90,17 @@ def centre_variance(weight: Tensor, classes: Tensor) -> Tensor:
     share = (classes / classes.sum(-1, keepdim=True))[..., None]
     mean = (share * weight).sum(-2, keepdim=True)
     return (share * (weight - mean).square()).sum((-2, -1)).clamp(min=SMALLEST_VARIANCE)
+
+
+def centre_variance_gradient(weight: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `centre_variance` (...) and its gradient with respect to weight, (..., C, N).
+
+    The gradient through the mean is zero, since the weighted distances from it add up to zero.
+    """
+    share = (classes / classes.sum(-1, keepdim=True))[..., None]
+    difference = weight - (share * weight).sum(-2, keepdim=True)
+    weighted = share * difference
+    variance = (weighted * difference).sum((-2, -1))
+    is_constant = variance < SMALLEST_VARIANCE
+    gradient = weighted.mul_(2).masked_fill_(is_constant[..., None, None], 0)
+    return variance.clamp_(min=SMALLEST_VARIANCE), gradient

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sdssm.first_start import wait_for_kernels
 from sdssm.ops import compiled
 from sdssm.ops.transitions import flush_threshold, no_factors
 
 #: Multiplications below which a second thread is not worth it. It costs 30 us, in which one thread computes 2 million.
 LEAST_WORK = 8_000_000
+
+
+@functools.cache
+def _kernels() -> Any:
+    wait_for_kernels()
+    from sdssm.ops.token import numba_kernels
+
+    return numba_kernels
 
 
 def forward(
@@ -29,8 +39,7 @@ def forward(
     matrices (M, N, N), index (P, L) the matrix of each step, drive (Q, N), drive_index (P, L) its row for each step,
     x0 (P, N), lengths (P,).
     """
-    from sdssm.ops.token import numba_kernels
-
+    numba_kernels = _kernels()
     (rows, length), size = index.shape, matrices.shape[-1]
     states = matrices.new_empty(rows, length, size)
     factors = matrices.new_empty(rows, length) if rescale else no_factors(matrices)
@@ -54,8 +63,7 @@ def backward(
     factors: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of every A_t x_{t-1} + b_t, (P, L, N), and of x0, (P, N)."""
-    from sdssm.ops.token import numba_kernels
-
+    numba_kernels = _kernels()
     rows, length, size = states.shape
     adjoints, grad_x0 = torch.empty_like(states), states.new_empty(rows, size)
     flat_grads = None if grad_states is None else grad_states.flatten(0, 1)
@@ -73,8 +81,7 @@ def sum_by_symbol(
     matrices: int, index: Tensor, adjoints: Tensor, states: Tensor, x0: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Sum adjoint x_{t-1}^T, (M, N, N), and adjoint, (M, N), over the steps of each of M matrices."""
-    from sdssm.ops.token import numba_kernels
-
+    numba_kernels = _kernels()
     rows, length, size = states.shape
     order, before, ends = (np.empty(count, np.int64) for count in (rows * length, rows * length, 2 * matrices))
     steps = compiled.lengths_array(lengths, rows, length)

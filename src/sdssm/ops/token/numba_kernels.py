@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import int64, njit
+from numba import float32, float64, int64, njit
 
 from sdssm.ops.numba_kernels import FAST
 from sdssm.ops.numba_vectors import VECTOR_BYTES, column_sums, outer_products, row_sums
@@ -218,3 +218,13 @@ def matrix_gradients(first, last, order, before, ends, adjoints, states, x0, gra
                 add_entry_of_rows(adjoints, order, start, end, grad_b, m, i)
                 i += 1
         start = end
+
+
+def compile_kernels() -> None:
+    """Compile the kernels for what a training in float32 passes; `sdssm.first_start` does so before the first step."""
+    number, numbers, index = int64, int64[::1], int64[:, ::1]
+    values, rows, matrices = float32[::1], float32[:, ::1], float32[:, :, ::1]
+    token_forward.compile((number, number, matrices, index, rows, index, rows, numbers, float64, rows, values))
+    token_backward.compile((number, number, matrices, index, rows, rows, numbers, rows, values, float64, rows, rows))
+    sort_by_symbol.compile((index, numbers, numbers, numbers, numbers))
+    matrix_gradients.compile((number, number, numbers, numbers, numbers, rows, rows, rows, matrices, rows))
