@@ -71,7 +71,7 @@ def implicit_taps(
     backend.check_backend(op, features, 1)
     with backend.no_autocast(features):
         too_large = max(H, features.shape[1]) > MOST_UNITS or length > MOST_TAPS
-        if chosen != "triton" or backend.uses_reference(chosen, features) or too_large:
+        if not backend.has_fast_kernels(features) or too_large:
             return reference.taps(features, window, frequency, layers, last, length)
         (taps,) = OPERATION(*(tensor[None].contiguous() for tensor in tensors), length, chosen)
     return taps.squeeze(0)  # its gradient copies nothing, unlike that of taps[0]

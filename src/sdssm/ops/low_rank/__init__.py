@@ -62,7 +62,7 @@ def low_rank_taps(
     chosen = backend.choose(log_dt)
     backend.check_backend(op, log_dt, 1)
     with backend.no_autocast(log_dt):
-        if chosen != "triton" or backend.uses_reference(chosen, log_dt) or shape[1] > MOST_MODES:
+        if not backend.has_fast_kernels(log_dt) or shape[1] > MOST_MODES:
             return reference.taps(log_dt, log_decay, frequency, P, B, C, length)
         tensors = (log_dt, log_decay, frequency, P, B, C)
         (taps,) = OPERATION(*(tensor[None].contiguous() for tensor in tensors), length, chosen)

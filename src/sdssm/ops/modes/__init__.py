@@ -73,7 +73,7 @@ def modal_taps(
     chosen = backend.choose(log_dt)
     backend.check_backend(op, log_dt, 1)
     with backend.no_autocast(log_dt):
-        if chosen != "triton" or backend.uses_reference(chosen, log_dt) or length > MOST_TAPS:
+        if not backend.has_fast_kernels(log_dt) or length > MOST_TAPS:
             return reference.taps(log_dt, log_decay, frequency, C, B, length, discretisation)
         tensors = (log_dt, log_decay, frequency, C, B)
         (taps,) = OPERATION(

@@ -41,7 +41,7 @@ def shift_taps(B: Tensor, C: Tensor, *, length: int) -> Tensor:
     backend.check_backend(op, B, 1)
     with backend.no_autocast(B):
         too_large = B.shape[1] > MOST_STATES or length > MOST_TAPS
-        if chosen != "triton" or backend.uses_reference(chosen, B) or too_large:
+        if not backend.has_fast_kernels(B) or too_large:
             return reference.taps(B, C, length)
         (taps,) = OPERATION(B[None].contiguous(), C[None].contiguous(), length, chosen)
     return taps.squeeze(0)  # its gradient copies nothing, unlike that of taps[0]
