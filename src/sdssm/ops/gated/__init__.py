@@ -18,7 +18,7 @@ OPERATION = DifferentiableOperation(
     results=("y",),
     unsaved_results=("y",),
 )
-#: The most symbols and the greatest length of the Triton kernels.
+#: The most symbols and the greatest length of the kernels.
 MOST_SYMBOLS, MOST_LENGTH = 16, 64
 
 

@@ -42,7 +42,7 @@ def forward(
         _kernels().forward,
         R * B,
         R * B * L * D * taps.shape[1] // 2,
-        table.detach().unflatten(2, (3, D)).numpy(),
+        table.detach().view(*table.shape[:2], 3, D).numpy(),
         taps.flatten(0, 1).numpy(),
         last_taps.flatten(0, 1).numpy(),
         *_strings(tokens, lengths),
@@ -74,16 +74,16 @@ def backward(
         R * groups,
         R * B * L * D * taps.shape[1],
         grad.contiguous().flatten(0, 1).numpy(),
-        table.detach().unflatten(2, (3, D)).numpy(),
+        table.detach().view(*table.shape[:2], 3, D).numpy(),
         taps.flatten(0, 1).numpy(),
         pad(taps.flip(1), (0, 0, padding, padding)).flatten(0, 1).numpy(),
         last_taps.flatten(0, 1).numpy(),
         *_strings(tokens, lengths),
         filtered.flatten(0, 2).numpy(),
-        grads[0].unflatten(2, (3, D)).numpy(),
+        grads[0].view(-1, table.shape[1], 3, D).numpy(),
         *(tensor.flatten(0, 1).numpy() for tensor in grads[1:]),
     )
-    grad_table, grad_taps, grad_last = (tensor.unflatten(0, (R, groups)).sum(1) for tensor in grads)
+    grad_table, grad_taps, grad_last = (tensor.view(R, groups, *tensor.shape[1:]).sum(1) for tensor in grads)
     return grad_table, *taps_without_skip(grad_taps, first), *taps_without_skip(grad_last, second)
 
 

@@ -1,6 +1,7 @@
 """Filters that a small network computes from positional features: one Triton kernel, and one for the gradient.
 
-For short lengths and narrow networks on a GPU. `sdssm.layers.hyena` computes them elsewhere.
+For short lengths and narrow networks on a GPU, and where a CPU has the compiled kernels of the other operations of
+Hyena. `sdssm.layers.hyena` computes them elsewhere.
 """
 
 from __future__ import annotations

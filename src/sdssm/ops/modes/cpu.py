@@ -53,19 +53,20 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of all parameters."""
     R, D, M = frequency.shape
-    parameters = (log_dt, log_decay, frequency, C, B)
-    grads = [None if parameter is None else torch.empty_like(parameter) for parameter in parameters]
+    grad_log_dt, grad_log_decay = torch.empty_like(log_dt), torch.empty_like(log_decay)
+    grad_frequency, grad_C = torch.empty_like(frequency), torch.empty_like(C)
+    grads = (grad_log_dt, grad_log_decay, grad_frequency, grad_C, None if B is None else torch.empty_like(B))
     run_over_rows(
         _kernels().backward,
         R * D,
         R * D * M * length * BACKWARD_WORK,
         grad.contiguous().view(R * D, length).numpy(),
-        *_arrays(*parameters),
+        *_arrays(log_dt, log_decay, frequency, C, B),
         discrete.view(R * D, 4, M).numpy(),
         discretisation == "zero-order-hold",
         *_arrays(*grads),
     )
-    return tuple(grads)
+    return grads
 
 
 def _arrays(log_dt: Tensor, log_decay: Tensor, frequency: Tensor, C: Tensor, B: Tensor | None) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
-"""The kernels of shift systems: first taps and their gradient in one Triton kernel each.
+"""The kernels of shift systems: first taps and their gradient in one kernel each.
 
-For small systems on a GPU. `sdssm.layers.h3` computes them elsewhere.
+For small systems on a GPU, and with numba on a CPU. `sdssm.layers.h3` computes them elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPERATION = DifferentiableOperation(
     results=("taps",),
     unsaved_results=("taps",),
 )
-#: The largest state and the most taps of the Triton kernels.
+#: The largest state and the most taps of the kernels.
 MOST_STATES, MOST_TAPS = 128, 64
 
 

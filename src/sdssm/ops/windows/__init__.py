@@ -18,7 +18,7 @@ OPERATION = DifferentiableOperation(
     results=("y",),
     unsaved_results=("y",),
 )
-#: The most symbols times taps of the Triton kernels, and the greatest length.
+#: The most symbols times taps of the Triton kernels, and the greatest length of all.
 MOST_ENTRIES, MOST_LENGTH = 63, 64
 #: The most bits of the number of a window in the compiled kernels: more windows would take longer than strings.
 MOST_WINDOW_BITS = 9

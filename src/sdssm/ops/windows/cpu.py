@@ -33,7 +33,8 @@ def window_symbols(symbols: int, taps: int) -> Tensor:
     """
     digits = 2 ** symbols.bit_length()
     numbers = torch.arange(digits**taps)[:, None] // digits ** torch.arange(taps) % digits
-    return (numbers[..., None] == torch.arange(symbols)).flatten(1)
+    one_hot: Tensor = numbers[..., None] == torch.arange(symbols)
+    return one_hot.flatten(1)
 
 
 def window_table(table: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -99,11 +100,11 @@ def backward(
         *arguments,
         *(tensor.numpy() for tensor in (grad_gates, grad_products, grad_taps)),
     )
-    gates, products, taps = (x.unflatten(0, (R, groups)).sum(1) for x in (grad_gates, grad_products, grad_taps))
+    gates, products, taps = (x.view(R, groups, *x.shape[1:]).sum(1) for x in (grad_gates, grad_products, grad_taps))
     _, x2, v = filtered.chunk(3, -1)
     grad_filtered = torch.cat([gates, products * v, products * x2], -1)  # (R, W, 3 D)
     symbols = window_symbols(table, V, T)
-    grad_rows = (symbols.mT @ grad_filtered).unflatten(1, (T, V))
+    grad_rows = (symbols.mT @ grad_filtered).view(R, T, V, 3 * D)
     grad_weight = (grad_rows * table[:, None]).sum(2).flip(1).mT.contiguous()
     grad_table = (grad_rows * weight.mT.flip(1)[:, :, None]).sum(1)
     return grad_table, grad_weight, grad_filtered.sum(1), *taps_without_skip(taps, kernel)
