@@ -73,25 +73,25 @@ def backward(
     dz stands for the gradient of a complex number z, (Re dz, Im dz).
     """
     M, D, length = frequency.shape[1], C.shape[2], grad.shape[1]
-    z, zi, w, wi, v, vi = np.empty(M), np.empty(M), np.empty(M), np.empty(M), np.empty(M), np.empty(M)
+    w, wi, v, vi = np.empty(M), np.empty(M), np.empty(M), np.empty(M)
     for row in range(first, last):
         replica, channel = row // D, row % D
         x, xi, gain, gain_i = discrete[row, 0], discrete[row, 1], discrete[row, 2], discrete[row, 3]
         for m in range(M):
-            z[m], zi[m], w[m], wi[m], v[m], vi[m] = 1.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        for t in range(length):
+            w[m] = wi[m] = v[m] = vi[m] = 0.0
+        # The polynomial sum_t g_t x^t and its derivative, by Horner's rule, are the conjugates of dw for the weight
+        # w = C Bbar, and of dx / conj(w). Two loops: for more arrays the compiler makes no vector instructions.
+        for t in range(length - 1, -1, -1):
             g = 2.0 * np.float64(grad[row, t])
             slope = 2.0 * (t + 1) * np.float64(grad[row, t + 1]) if t + 1 < length else 0.0
-            for m in range(M):  # dw of the weight C Bbar, and what its product with conj(weight) makes dx
-                w[m] += g * z[m]
-                wi[m] -= g * zi[m]
-                v[m] += slope * z[m]
-                vi[m] -= slope * zi[m]
-                z[m], zi[m] = z[m] * x[m] - zi[m] * xi[m], z[m] * xi[m] + zi[m] * x[m]
+            for m in range(M):
+                w[m], wi[m] = w[m] * x[m] - wi[m] * xi[m] + g, w[m] * xi[m] + wi[m] * x[m]
+            for m in range(M):
+                v[m], vi[m] = v[m] * x[m] - vi[m] * xi[m] + slope, v[m] * xi[m] + vi[m] * x[m]
         dt, d_dt = math.exp(np.float64(log_dt[row])), 0.0
         for m in range(M):
             c, ci = np.float64(C[replica, 0, channel, m]), np.float64(C[replica, 1, channel, m])
-            s, si, dw, dwi, dx, dxi = gain[m], gain_i[m], w[m], wi[m], v[m], vi[m]
+            s, si, dw, dwi, dx, dxi = gain[m], gain_i[m], w[m], -wi[m], v[m], -vi[m]
             cs, csi = c * s - ci * si, c * si + ci * s
             if len(B):
                 b, bi = np.float64(B[replica, 0, channel, m]), np.float64(B[replica, 1, channel, m])
