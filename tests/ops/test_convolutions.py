@@ -275,6 +275,30 @@ def test_no_strings_have_zero_gradients(function: Callable[..., Tensor], tensors
         assert not any(value.any() for value in results(function, tensors).values())
 
 
+@needs_numba
+@pytest.mark.parametrize(("function", "tensors"), [gated(2, 3, 4, 5, 5, True), windows(2, 3, 4, 5, 3, 5, True)])
+def test_empty_strings(function: Callable[..., Tensor], tensors: list[Tensor]) -> None:
+    """Strings of length 0 among others have the output 0 and add nothing to a gradient."""
+    tensors = [tensor.requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+    tensors[-1][:, ::2] = 0
+    actual = results(function, tensors)
+    with ops.use_backend("reference"):
+        expected = results(function, tensors)
+    assert not actual["y"][:, ::2].any() and actual["y"].any()
+    assert_same(actual, expected, torch.float64)
+
+
+@needs_numba
+@pytest.mark.parametrize(("function", "tensors"), [gated(2, 3, 4, 5, 5, True), windows(2, 3, 4, 5, 3, 5, True)])
+def test_compiled_kernels_check_symbols_and_lengths(function: Callable[..., Tensor], tensors: list[Tensor]) -> None:
+    alone = [tensor[0] for tensor in tensors]
+    for which, value, message in ((-2, 3, "tokens.* is 3; the table has 3 rows"), (-1, 6, "lengths.* is 6")):
+        wrong = [tensor.clone() for tensor in alone]
+        wrong[which].view(-1)[0] = value
+        with pytest.raises(ops.OpsError, match=message):
+            function(*wrong)
+
+
 @ON_BOTH
 @pytest.mark.parametrize(
     "case",
