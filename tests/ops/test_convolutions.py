@@ -1,7 +1,8 @@
-"""The operations of convolutional layers: Triton kernels compared with plain torch, replicas, layers, and errors."""
+"""The operations of convolutional layers: kernels compared with plain torch, replicas, layers, and errors."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from torch.func import vmap
 from sdssm import ops
 from sdssm.layers import H3, S4, Hyena, S4d
 from sdssm.layers.s4 import hippo_legs
+from sdssm.ops import compiled
 from sdssm.ops.gated import gated_end
 from sdssm.ops.implicit import implicit_taps
 from sdssm.ops.low_rank import low_rank_taps
@@ -27,6 +29,7 @@ from tests.ops.differentiable import draws
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 R = 2
+needs_numba = pytest.mark.skipif(not compiled.is_available(), reason="needs numba")
 #: A function of one replica, and its tensors of all replicas (R, ...).
 Case = tuple[Callable[..., Tensor], list[Tensor]]
 
@@ -104,10 +107,33 @@ CASES: dict[str, Case] = {
 NAMES = list(CASES)
 #: One case of each operation.
 FIRST = {name.split(",")[0]: name for name in reversed(NAMES)}
+#: Packages with another name than their operation.
+KINDS = {"low rank": "low_rank"}
+#: Lengths for the compiled kernels: none of several steps, a training string with and without a query, the longest.
+LENGTHS = (1, 2, 40, 41, 64)
+COMPILED_CASES: dict[str, Case] = CASES | {
+    f"{kind}, length {length}": case
+    for length in LENGTHS
+    for kind, case in {
+        "modes": modal(3, 32, length, "zero-order-hold", False),
+        "modes, bilinear": modal(3, 7, length, "bilinear", True),
+        "low rank": low_rank(3, 32, length),
+        "shift": shift(3, 64, length),
+        "gated": gated(37, 3, 9, length, length, True),
+        "gated, few taps": gated(16, 4, 9, length, min(length, 3), False),
+        "implicit": implicit(37, 20, 3, length),
+        "windows": windows(37, 3, 9, length, 3, length, True),
+        "windows, few taps": windows(3, 1, 9, length, 4, min(length, 3), False),
+    }.items()
+}
+#: A test of the Triton kernels in the interpreter, and of those that numba compiles.
+ON_BOTH = pytest.mark.parametrize(
+    "backend", [pytest.param("triton", marks=interpreted), pytest.param("cpu", marks=needs_numba)]
+)
 
 
 def prepare(name: str, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Case:
-    function, tensors = CASES[name]
+    function, tensors = COMPILED_CASES[name]
     moved = [tensor.to(device, dtype if tensor.is_floating_point() else None) for tensor in tensors]
     return function, [tensor.requires_grad_(tensor.is_floating_point()) for tensor in moved]
 
@@ -143,11 +169,56 @@ def test_agrees_with_the_reference_on_a_gpu(name: str, dtype: torch.dtype) -> No
     assert_same(actual, {key: value.to(dtype) for key, value in expected.items()}, dtype, name)
 
 
-@interpreted
+@needs_numba
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", COMPILED_CASES)
+def test_compiled_kernels_agree_with_the_reference(name: str, dtype: torch.dtype) -> None:
+    with ops.use_backend("reference"):
+        expected = results(*prepare(name))
+    actual = results(*prepare(name, dtype))
+    assert_same(actual, {key: value.to(dtype) for key, value in expected.items()}, dtype, name)
+
+
+@needs_numba
 @pytest.mark.parametrize("name", FIRST.values())
-def test_a_replica_has_the_results_that_it_has_alone(name: str) -> None:
+def test_compiled_kernels_pass_gradcheck(name: str) -> None:
+    function, tensors = prepare(name)
+    one = [tensor[1].detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+    assert torch.autograd.gradcheck(function, one)
+
+
+@needs_numba
+@pytest.mark.parametrize("name", FIRST.values())
+def test_the_number_of_threads_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = KINDS.get(name, name.split(",")[0])
+    module = importlib.import_module(f"sdssm.ops.{kind}.cpu")
+    monkeypatch.setattr(module, "run_over_rows", partial(compiled.run_over_rows, least=1), raising=False)
+    both = []
+    for threads in (1, 3):
+        with compiled.kernel_threads(threads):
+            both.append(results(*prepare(name, torch.float32)))
+    assert all(torch.equal(both[1][key], value) for key, value in both[0].items())
+
+
+@needs_numba
+@pytest.mark.parametrize("kind", [S4, S4d, H3])
+def test_compiled_taps_are_at_least_as_precise(kind: type[Any]) -> None:
+    """Their error against taps in float64 is at most that of plain torch in float32."""
+    layer = kind(16, generator=torch.Generator().manual_seed(0))
+    system = layer.diagonal if kind is H3 else layer.system
+    with torch.no_grad():
+        taps = system.kernel(64)
+        with compiled.without_numba():
+            plain, exact = system.kernel(64), copy.deepcopy(system).double().kernel(64)
+    assert (taps - exact).abs().max() <= (plain - exact).abs().max()
+
+
+@ON_BOTH
+@pytest.mark.parametrize("name", FIRST.values())
+def test_a_replica_has_the_results_that_it_has_alone(name: str, backend: str) -> None:
     function, tensors = prepare(name, torch.float32)
-    with ops.use_backend("triton"):
+    with ops.use_backend(backend):
         together = results(function, tensors)
         for replica in range(R):
             one = [tensor[replica : replica + 1].detach() for tensor in tensors]
@@ -155,12 +226,12 @@ def test_a_replica_has_the_results_that_it_has_alone(name: str) -> None:
             assert all(torch.equal(alone[key][0], together[key][replica]) for key in together)
 
 
-@interpreted
+@ON_BOTH
 @pytest.mark.parametrize("name", FIRST.values())
-def test_a_wrong_gradient_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_gradient_is_detected(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, tensors = prepare(name)
-    kind = {"low rank": "low_rank"}.get(name, name.split(",")[0])
-    module = importlib.import_module(f"sdssm.ops.{kind}.triton")
+    kind = KINDS.get(name, name.split(",")[0])
+    module = importlib.import_module(f"sdssm.ops.{kind}.{backend}")
     with ops.use_backend("reference"):
         expected = results(function, tensors)
     backward = module.backward
@@ -172,14 +243,14 @@ def test_a_wrong_gradient_is_detected(name: str, monkeypatch: pytest.MonkeyPatch
             return tuple(grads)
 
         monkeypatch.setattr(module, "backward", wrong)
-        with ops.use_backend("triton"), pytest.raises(AssertionError, match=f"grad {which}"):
+        with ops.use_backend(backend), pytest.raises(AssertionError, match=f"grad {which}"):
             assert_same(results(function, tensors), expected, torch.float64)
 
 
-@interpreted
+@ON_BOTH
 @pytest.mark.parametrize("lengths", [False, True], ids=["whole strings", "lengths"])
 @pytest.mark.parametrize("kind", [S4, S4d, H3, Hyena])
-def test_layers_have_the_same_outputs_and_gradients(kind: type[Any], lengths: bool) -> None:
+def test_layers_have_the_same_outputs_and_gradients(kind: type[Any], lengths: bool, backend: str) -> None:
     settings = {"longest": 20, "filter_width": 7} if kind is Hyena else {"state": 6}
     layer = kind(5, kind.Settings(**settings), generator=torch.Generator().manual_seed(0)).double()
     tokens, *cut = (tensor[0] for tensor in strings(3, 6, 9, lengths))
@@ -189,26 +260,56 @@ def test_layers_have_the_same_outputs_and_gradients(kind: type[Any], lengths: bo
         y = layer.mix_symbols_end(layer.symbol_parts(table), tokens, lengths=cut[0] if cut else None)
         return [y, *torch.autograd.grad(y.square().sum(), parameters)]
 
-    expected = outputs()
-    with ops.use_backend("triton"):
+    with compiled.without_numba():
+        expected = outputs()
+    with ops.use_backend(backend):
         for actual, value in zip(outputs(), expected, strict=True):
             torch.testing.assert_close(actual, value, rtol=1e-9, atol=1e-11)
 
 
-@interpreted
+@ON_BOTH
 @pytest.mark.parametrize(("function", "tensors"), [gated(2, 3, 0, 5, 5, True), windows(2, 3, 0, 5, 3, 5, False)])
-def test_no_strings_have_zero_gradients(function: Callable[..., Tensor], tensors: list[Tensor]) -> None:
+def test_no_strings_have_zero_gradients(function: Callable[..., Tensor], tensors: list[Tensor], backend: str) -> None:
     tensors = [tensor.requires_grad_(tensor.is_floating_point()) for tensor in tensors]
-    with ops.use_backend("triton"):
+    with ops.use_backend(backend):
         assert not any(value.any() for value in results(function, tensors).values())
 
 
-@interpreted
-@pytest.mark.parametrize("case", [modal(1, 2, 65, "bilinear", True), shift(1, 3, 65), implicit(2, 65, 3, 4)])
-def test_sizes_beyond_those_of_the_kernels(case: Case) -> None:
+@needs_numba
+@pytest.mark.parametrize(("function", "tensors"), [gated(2, 3, 4, 5, 5, True), windows(2, 3, 4, 5, 3, 5, True)])
+def test_empty_strings(function: Callable[..., Tensor], tensors: list[Tensor]) -> None:
+    """Strings of length 0 among others have the output 0 and add nothing to a gradient."""
+    tensors = [tensor.requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+    tensors[-1][:, ::2] = 0
+    actual = results(function, tensors)
+    with ops.use_backend("reference"):
+        expected = results(function, tensors)
+    assert not actual["y"][:, ::2].any() and actual["y"].any()
+    assert_same(actual, expected, torch.float64)
+
+
+@needs_numba
+@pytest.mark.parametrize(("function", "tensors"), [gated(2, 3, 4, 5, 5, True), windows(2, 3, 4, 5, 3, 5, True)])
+def test_compiled_kernels_check_symbols_and_lengths(function: Callable[..., Tensor], tensors: list[Tensor]) -> None:
+    alone = [tensor[0] for tensor in tensors]
+    for which, value, message in ((-2, 3, "tokens.* is 3; the table has 3 rows"), (-1, 6, "lengths.* is 6")):
+        wrong = [tensor.clone() for tensor in alone]
+        wrong[which].view(-1)[0] = value
+        with pytest.raises(ops.OpsError, match=message):
+            function(*wrong)
+
+
+@ON_BOTH
+@pytest.mark.parametrize(
+    "case",
+    [modal(1, 2, 65, "bilinear", True), shift(1, 3, 65), implicit(2, 65, 3, 4), windows(2, 9, 3, 5, 3, 5, True)],
+    ids=["modes", "shift", "implicit", "windows"],
+)
+def test_sizes_beyond_those_of_the_kernels(case: Case, backend: str) -> None:
     function, tensors = case
-    expected = vmap(function)(*tensors)
-    with ops.use_backend("triton"):
+    with ops.use_backend("reference"):
+        expected = vmap(function)(*tensors)
+    with ops.use_backend(backend):
         torch.testing.assert_close(vmap(function)(*tensors), expected)
 
 

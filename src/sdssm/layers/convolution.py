@@ -24,7 +24,7 @@ from sdssm.layers.channels import (
 )
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.settings import ModeSettings
-from sdssm.ops.backend import has_kernels
+from sdssm.ops.backend import has_fast_kernels, has_kernels
 from sdssm.ops.modes import MOST_TAPS, modal_taps
 from sdssm.ops.modes.reference import DISCRETISATIONS, Discretisation
 from sdssm.ops.modes.reference import bilinear as bilinear
@@ -153,7 +153,7 @@ class DiagonalSystem(ModalSystem):
 
     def kernel(self, length: int) -> Tensor:
         name = NAMES.get(self.discretisation)
-        if name is not None and length <= MOST_TAPS and has_kernels(self.log_dt):
+        if name is not None and length <= MOST_TAPS and has_fast_kernels(self.log_dt):
             return modal_taps(
                 self.log_dt, self.log_decay, self.frequency, self.C, self.B, length=length, discretisation=name
             )

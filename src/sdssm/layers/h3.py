@@ -20,7 +20,7 @@ from sdssm.layers.convolution import DiagonalSystem, LtiSystem, bilinear
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.s4d import s4d_lin
 from sdssm.layers.settings import H3Settings
-from sdssm.ops.backend import has_kernels
+from sdssm.ops.backend import has_fast_kernels
 from sdssm.ops.gated import gated_end
 from sdssm.ops.linear import linear_map
 from sdssm.ops.products import product
@@ -58,7 +58,7 @@ class ShiftSystem(LtiSystem):
 
     def kernel(self, length: int) -> Tensor:
         taps = min(length, self.places)
-        if taps <= MOST_TAPS and self.places <= MOST_STATES and has_kernels(self.C):
+        if taps <= MOST_TAPS and self.places <= MOST_STATES and has_fast_kernels(self.C):
             return shift_taps(self.B, self.C, length=taps)
         if taps <= SHORT and self.places <= SMALL_STATE:
             rows = (self.C @ shifted_rows(self.C, self.places, taps).flatten(1)).reshape(len(self.C), taps, self.places)
@@ -146,7 +146,7 @@ class H3(ChannelsFirst):
         return swap_channels(linear_over_channels(self.output, y * q)), (inputs, modes) if carry else None
 
     def end_of_strings(self, table: Tensor, tokens: Tensor, lengths: Tensor | None) -> Tensor:
-        if not has_kernels(table):
+        if not has_fast_kernels(table):
             return super().end_of_strings(table, tokens, lengths)
         shift, diagonal = (system.kernel(tokens.shape[1]) for system in (self.shift, self.diagonal))
         y = gated_end(table, shift, self.shift.skip, diagonal, self.diagonal.skip, tokens, lengths)

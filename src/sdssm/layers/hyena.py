@@ -19,10 +19,10 @@ from sdssm.layers.channels import (
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.settings import HyenaSettings
-from sdssm.ops.backend import has_kernels
+from sdssm.ops.backend import has_fast_kernels
 from sdssm.ops.implicit import MOST_TAPS, MOST_UNITS, implicit_taps
 from sdssm.ops.products import product
-from sdssm.ops.windows import MOST_ENTRIES, window_end
+from sdssm.ops.windows import has_window_kernels, window_end
 
 #: Decay rates of the windows: a channel decays to 1 % after 1.5 (slowest) or 0.3 (fastest) of the longest input.
 SLOWEST, FASTEST = math.log(100) / 1.5, math.log(100) / 0.3
@@ -61,7 +61,7 @@ class ImplicitFilter(Convolution):
 
     def kernel(self, length: int) -> Tensor:
         units = max(len(self.frequency), self.features.shape[1])
-        if length <= MOST_TAPS and units <= MOST_UNITS and has_kernels(self.features):
+        if length <= MOST_TAPS and units <= MOST_UNITS and has_fast_kernels(self.features):
             layers = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
             return implicit_taps(self.features, self.window, self.frequency, layers, self.last.weight, length=length)
         x = self.features[:length]
@@ -138,7 +138,7 @@ class Hyena(ChannelsFirst):
         return swap_channels(linear_over_channels(self.output, x1 * self.filter.filter_inputs(x2 * v))), None
 
     def end_of_strings(self, table: Tensor, tokens: Tensor, lengths: Tensor | None) -> Tensor:
-        if not has_kernels(table) or len(table) * self.settings.conv > MOST_ENTRIES:
+        if not has_window_kernels(table, self.settings.conv):
             return super().end_of_strings(table, tokens, lengths)
         kernel = self.filter.kernel(tokens.shape[1])
         y = window_end(table, self.conv_weight, self.conv_bias, kernel, self.filter.skip, tokens, lengths)

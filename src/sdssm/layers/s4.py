@@ -10,7 +10,7 @@ from torch import Tensor
 from sdssm.layers.channels import SHORT, fft_size
 from sdssm.layers.convolution import LtiMixer, ModalSystem, as_complex, repeated
 from sdssm.layers.settings import ModeSettings, S4Settings
-from sdssm.ops.backend import has_kernels
+from sdssm.ops.backend import has_fast_kernels
 from sdssm.ops.low_rank import MOST_MODES, low_rank_taps
 from sdssm.ops.tables import cached_table
 
@@ -92,7 +92,7 @@ class DiagonalPlusLowRank(ModalSystem):
 
         Short kernels are computed step by step on a GPU, see `sdssm.ops.low_rank`.
         """
-        if length <= SHORT and self.C.shape[-1] <= MOST_MODES and has_kernels(self.log_dt):
+        if length <= SHORT and self.C.shape[-1] <= MOST_MODES and has_fast_kernels(self.log_dt):
             return low_rank_taps(self.log_dt, self.log_decay, self.frequency, self.P, self.B, self.C, length=length)
         digits = 23 if self.log_dt.dtype == torch.float32 else 52
         points = fft_size((4 if digits == 23 else 12) * length)

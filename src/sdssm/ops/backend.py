@@ -20,13 +20,15 @@ from torch import Tensor
 from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import did_you_mean
 from sdssm.extras import import_extra
-from sdssm.ops import costs
+from sdssm.ops import compiled, costs
 from sdssm.ops.errors import OpsError
 
 BACKENDS = ("reference", "cpu", "triton")
 MODES = ("auto", "recurrent", "parallel")
 #: The 16-bit dtypes. The CPU computes them in float32; on a GPU the kernels convert them themselves.
 NARROW = (torch.bfloat16, torch.float16)
+#: The dtypes of operations that have no other implementation for the CPU than one compiled by numba.
+COMPILED = (torch.float32, torch.float64)
 
 
 def _check_name(name: str, source: str) -> str:
@@ -92,6 +94,20 @@ def has_kernels(tensor: Tensor) -> bool:
     """Whether the Triton kernels compute operations on tensors like this one."""
     chosen = choose(tensor)
     return chosen == "triton" and not uses_reference(chosen, tensor) and not is_autocast_enabled(tensor)
+
+
+def has_compiled_kernels(tensor: Tensor) -> bool:
+    """Whether the CPU kernels that numba compiles compute operations on tensors like this one."""
+    chosen = choose(tensor)
+    is_possible = (
+        chosen == "cpu" and compiled.is_available() and tensor.dtype in COMPILED and tensor.device.type == "cpu"
+    )
+    return is_possible and not uses_reference(chosen, tensor) and not is_autocast_enabled(tensor)
+
+
+def has_fast_kernels(tensor: Tensor) -> bool:
+    """Whether the Triton kernels or those that numba compiles compute operations on tensors like this one."""
+    return has_kernels(tensor) or has_compiled_kernels(tensor)
 
 
 def check_mode(op: str, mode: str) -> None:

@@ -11,10 +11,14 @@ infinity are kept.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from numba import njit
 
 FAST = {"reassoc", "contract", "nsz"}
+#: Options of kernels, and of functions that only kernels call: no code that other languages, or Python, would call.
+KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
+INNER = {**KERNEL, "no_cpython_wrapper": True, "error_model": "numpy"}
 
 
 @njit(nogil=True, cache=True)

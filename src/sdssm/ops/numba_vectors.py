@@ -195,3 +195,42 @@ def row_sums(lanes):
         return types.void(source, rows, number, number, out, number, number), emit
 
     return add_rows_block
+
+
+def correlations(rows, vectors, lanes):
+    """Return a function that adds sum_j a[a_row + j] b[b_row + j + r], entry by entry, to out[out_row + r], r < rows.
+
+    j < count, and the entries are those of `vectors` vectors from i on. A row of b is loaded once for all r.
+    """
+
+    @intrinsic
+    def add_correlations_block(typing_context, a, a_row, b, b_row, count, out, out_row, i):
+        def emit(context, builder, signature, args):
+            code = VectorBuilder(context, builder, out, lanes)
+            left, right, result = (code.array(signature.args[at], args[at]) for at in (0, 2, 5))
+
+            def load_row(array, row):
+                place = code.place(array, row, args[7])
+                return [code.load(place, v) for v in range(vectors)]
+
+            def step(j, values):
+                totals, window = values[: rows * vectors], values[rows * vectors :]
+                factors = load_row(left, builder.add(args[1], j))
+                window = window + load_row(right, builder.add(builder.add(args[3], j), constant(rows - 1)))
+                pairs = zip(factors * rows, window, totals, strict=True)
+                return [code.multiply_add(*values) for values in pairs] + window[vectors:]
+
+            targets = [code.place(result, builder.add(args[6], constant(r)), args[7]) for r in range(rows)]
+            places = [(target, v) for target in targets for v in range(vectors)]
+            totals = [code.load(*place) for place in places]
+            for r in range(rows - 1):
+                totals += load_row(right, builder.add(args[3], constant(r)))
+            totals = code.loop(constant(0), args[4], 1, totals, step)[: len(places)]
+            for total, place in zip(totals, places, strict=True):
+                code.store(total, *place)
+            return context.get_dummy_value()
+
+        row = types.intp
+        return types.void(a, row, b, row, row, out, row, row), emit
+
+    return add_correlations_block

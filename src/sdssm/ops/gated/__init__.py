@@ -18,7 +18,7 @@ OPERATION = DifferentiableOperation(
     results=("y",),
     unsaved_results=("y",),
 )
-#: The most symbols and the greatest length of the Triton kernels.
+#: The most symbols and the greatest length of the kernels.
 MOST_SYMBOLS, MOST_LENGTH = 16, 64
 
 
@@ -73,7 +73,7 @@ def gated_end(
     backend.check_backend(op, table, 1)
     with backend.no_autocast(table):
         too_large = V > MOST_SYMBOLS or tokens.shape[1] > MOST_LENGTH
-        if chosen != "triton" or backend.uses_reference(chosen, table) or too_large:
+        if not backend.has_fast_kernels(table) or too_large:
             return reference.gated_end(table, first, first_skip, second, second_skip, tokens, lengths)
         tensors = (table, first, first_skip, second, second_skip, tokens, lengths)
         (y,) = OPERATION(*(None if tensor is None else tensor[None].contiguous() for tensor in tensors), chosen)

@@ -1,6 +1,7 @@
 """Filters that a small network computes from positional features: one Triton kernel, and one for the gradient.
 
-For short lengths and narrow networks on a GPU. `sdssm.layers.hyena` computes them elsewhere.
+For short lengths and narrow networks on a GPU, and where a CPU has the compiled kernels of the other operations of
+Hyena. `sdssm.layers.hyena` computes them elsewhere.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def implicit_taps(
     backend.check_backend(op, features, 1)
     with backend.no_autocast(features):
         too_large = max(H, features.shape[1]) > MOST_UNITS or length > MOST_TAPS
-        if chosen != "triton" or backend.uses_reference(chosen, features) or too_large:
+        if not backend.has_fast_kernels(features) or too_large:
             return reference.taps(features, window, frequency, layers, last, length)
         (taps,) = OPERATION(*(tensor[None].contiguous() for tensor in tensors), length, chosen)
     return taps.squeeze(0)  # its gradient copies nothing, unlike that of taps[0]

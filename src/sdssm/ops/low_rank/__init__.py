@@ -1,6 +1,7 @@
-"""The kernels of diagonal plus low-rank systems: first taps and their gradient in one Triton kernel each.
+"""The kernels of diagonal plus low-rank systems: first taps and their gradient in one kernel each.
 
-For short lengths on a GPU. `sdssm.layers.s4` computes them elsewhere, with FFTs, which take about ninety kernels.
+For short lengths on a GPU, and with numba on a CPU. `sdssm.layers.s4` computes them elsewhere, with FFTs, which take
+about ninety kernels.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ OPERATION = DifferentiableOperation(
     results=("taps",),
     unsaved_results=("taps",),
 )
-#: The most modes of the Triton kernels, whose programs hold a state in registers.
+#: The most modes of the kernels. Programs of Triton hold a state in registers.
 MOST_MODES = 512
 
 
@@ -31,7 +32,7 @@ def low_rank_taps(
     """Return the kernels K_l = C Abar^l Bbar of systems with A = diag(lambda) - P P^*, for each of D channels.
 
     Of each conjugate pair of modes one is given. The eigenvalues lambda are -exp(log_decay) + i frequency, the time
-    step is exp(log_dt), and the discretisation is bilinear. A GPU takes one step after the other.
+    step is exp(log_dt), and the discretisation is bilinear. The kernels take one step after the other.
 
     Args:
         log_dt: (D,).
@@ -62,7 +63,7 @@ def low_rank_taps(
     chosen = backend.choose(log_dt)
     backend.check_backend(op, log_dt, 1)
     with backend.no_autocast(log_dt):
-        if chosen != "triton" or backend.uses_reference(chosen, log_dt) or shape[1] > MOST_MODES:
+        if not backend.has_fast_kernels(log_dt) or shape[1] > MOST_MODES:
             return reference.taps(log_dt, log_decay, frequency, P, B, C, length)
         tensors = (log_dt, log_decay, frequency, P, B, C)
         (taps,) = OPERATION(*(tensor[None].contiguous() for tensor in tensors), length, chosen)

@@ -1,6 +1,6 @@
-"""The kernels of diagonal systems: first taps and their gradient in one Triton kernel each, in place of about fifty.
+"""The kernels of diagonal systems: first taps and their gradient in one kernel each, in place of about fifty.
 
-For short lengths on a GPU. `sdssm.layers.convolution` computes them elsewhere.
+For short lengths on a GPU, and with numba on a CPU. `sdssm.layers.convolution` computes them elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPERATION = DifferentiableOperation(
     results=("taps",),
     unsaved_results=("taps",),
 )
-#: The most taps of the Triton kernels, which hold the powers of a mode in registers.
+#: The most taps of the kernels. Those of Triton hold the powers of a mode in registers.
 MOST_TAPS = 64
 
 
@@ -73,7 +73,7 @@ def modal_taps(
     chosen = backend.choose(log_dt)
     backend.check_backend(op, log_dt, 1)
     with backend.no_autocast(log_dt):
-        if chosen != "triton" or backend.uses_reference(chosen, log_dt) or length > MOST_TAPS:
+        if not backend.has_fast_kernels(log_dt) or length > MOST_TAPS:
             return reference.taps(log_dt, log_decay, frequency, C, B, length, discretisation)
         tensors = (log_dt, log_decay, frequency, C, B)
         (taps,) = OPERATION(

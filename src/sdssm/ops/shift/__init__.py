@@ -1,6 +1,6 @@
-"""The kernels of shift systems: first taps and their gradient in one Triton kernel each.
+"""The kernels of shift systems: first taps and their gradient in one kernel each.
 
-For small systems on a GPU. `sdssm.layers.h3` computes them elsewhere.
+For small systems on a GPU, and with numba on a CPU. `sdssm.layers.h3` computes them elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPERATION = DifferentiableOperation(
     results=("taps",),
     unsaved_results=("taps",),
 )
-#: The largest state and the most taps of the Triton kernels.
+#: The largest state and the most taps of the kernels.
 MOST_STATES, MOST_TAPS = 128, 64
 
 
@@ -41,7 +41,7 @@ def shift_taps(B: Tensor, C: Tensor, *, length: int) -> Tensor:
     backend.check_backend(op, B, 1)
     with backend.no_autocast(B):
         too_large = B.shape[1] > MOST_STATES or length > MOST_TAPS
-        if chosen != "triton" or backend.uses_reference(chosen, B) or too_large:
+        if not backend.has_fast_kernels(B) or too_large:
             return reference.taps(B, C, length)
         (taps,) = OPERATION(B[None].contiguous(), C[None].contiguous(), length, chosen)
     return taps.squeeze(0)  # its gradient copies nothing, unlike that of taps[0]

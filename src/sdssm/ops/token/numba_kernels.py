@@ -9,11 +9,10 @@ Conventions as in `sdssm.ops.numba_kernels`; here steps are rows of two-dimensio
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from numba import float32, float64, int64, njit
 
-from sdssm.ops.numba_kernels import FAST
+from sdssm.ops.numba_kernels import FAST, INNER, KERNEL
 from sdssm.ops.numba_vectors import VECTOR_BYTES, column_sums, outer_products, row_sums
 
 add_four_vectors, add_vector = column_sums(4, 0, 2), column_sums(1, 0, 4)
@@ -27,9 +26,6 @@ add_wide_tile, add_small_tile, add_column_of_tile = (
 add_entry_of_row = outer_products(1, 1, 1)
 #: Numbers of the adjoints, and of the states, that are read at a time and stay in the first cache.
 GROUP = 4096
-#: Options of kernels, and of functions that only kernels call: no code that other languages, or Python, would call.
-KERNEL: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
-INNER = {**KERNEL, "no_cpython_wrapper": True, "error_model": "numpy"}
 
 
 @njit(**INNER)

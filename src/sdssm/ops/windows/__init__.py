@@ -18,8 +18,17 @@ OPERATION = DifferentiableOperation(
     results=("y",),
     unsaved_results=("y",),
 )
-#: The most symbols times taps of the Triton kernels, and the greatest length.
+#: The most symbols times taps of the Triton kernels, and the greatest length of all.
 MOST_ENTRIES, MOST_LENGTH = 63, 64
+#: The most bits of the number of a window in the compiled kernels: more windows would take longer than strings.
+MOST_WINDOW_BITS = 9
+
+
+def has_window_kernels(table: Tensor, taps: int) -> bool:
+    """Whether kernels compute `window_end` for a table like this one (V, *) and windows of so many taps."""
+    if backend.has_kernels(table):
+        return len(table) * taps <= MOST_ENTRIES
+    return len(table).bit_length() * taps <= MOST_WINDOW_BITS and backend.has_compiled_kernels(table)
 
 
 def window_end(
@@ -60,7 +69,7 @@ def window_end(
     named = [("weight", weight), ("bias", bias), ("kernel", kernel), ("skip", skip)]
     check_dtypes(op, [("table", table), *named])
     check_device(op, "tokens", tokens, "table", table)
-    V, D = table.shape[0], skip.shape[0]
+    D = skip.shape[0]
     fits = table.shape[1] == len(weight) == 3 * D and kernel.dim() == 2 and len(kernel) == D and tokens.dim() == 2
     fits = fits and bias.shape == weight.shape[:1] and skip.shape == (D,) and tokens.shape[1] > 0
     if not fits or (lengths is not None and lengths.shape != tokens.shape[:1]):
@@ -71,8 +80,7 @@ def window_end(
     chosen = backend.choose(table)
     backend.check_backend(op, table, 1)
     with backend.no_autocast(table):
-        too_large = V * weight.shape[1] > MOST_ENTRIES or tokens.shape[1] > MOST_LENGTH
-        if chosen != "triton" or backend.uses_reference(chosen, table) or too_large:
+        if tokens.shape[1] > MOST_LENGTH or not has_window_kernels(table, weight.shape[1]):
             return reference.window_end(table, weight, bias, kernel, skip, tokens, lengths)
         tensors = (table, weight, bias, kernel, skip, tokens, lengths)
         (y,) = OPERATION(*(None if tensor is None else tensor[None].contiguous() for tensor in tensors), chosen)
