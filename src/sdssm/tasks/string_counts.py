@@ -25,6 +25,10 @@ SMALLEST_POWER = 64
 BLOCK = 256
 #: The most lengths that are searched for counts with the same ratios.
 MOST_RATIOS = 1 << 12
+#: About the exponents that floats have on both sides of 1, less than half of theirs: products have the rest.
+FLOAT_EXPONENTS = 400
+#: The most lengths that are counted at a time, from one check whether counts repeat to the next.
+STEPS = 64
 #: The most cumulative weights that are kept between calls.
 MOST_KEPT = 1 << 24
 
@@ -44,19 +48,20 @@ class Counts(NamedTuple):
         """Return the counts (Q,) but for a common power of two; they decide those of the next length, to the bit."""
         return self.mantissa.tobytes() + np.where(self.mantissa > 0, self.exponent - self.top, 0).tobytes()
 
-    def rows(self, rows: slice) -> Counts:
-        """Return some rows of counts (rows, Q)."""
+    def rows(self, rows: slice | Ints | int | None) -> Counts:
+        """Return some rows of counts (rows, Q), or one row (Q,); with None, one row (Q,) as (1, Q)."""
         return Counts(self.mantissa[rows], self.exponent[rows])
 
 
-def _repeat(counts: Counts, first: int, longest: int) -> Counts:
-    """Continue counts (T, Q) up to a length, (longest + 1, Q); the last ones have the ratios of those at `first`."""
-    period = len(counts.mantissa) - 1 - first
-    doublings = counts.rows(slice(-1, None)).top - counts.rows(slice(first, first + 1)).top
-    turns, offset = np.divmod(np.maximum(np.arange(longest + 1) - first, 0), period)
-    source = np.minimum(np.arange(longest + 1), first) + offset
-    mantissa, exponent = counts.mantissa[source], counts.exponent[source]
-    return Counts(mantissa, np.where(mantissa > 0, exponent + (turns * doublings)[:, None], exponent))
+class CountsByLength(NamedTuple):
+    """Counts of the lengths 0..L, each but for a power of two: the counts of most machines repeat in the end.
+
+    counts: the counts that differ, (T, Q).
+    row: the row of each length, (L + 1,).
+    """
+
+    counts: Counts
+    row: Ints
 
 
 class ChoiceLists:
@@ -105,6 +110,37 @@ class ChoiceLists:
             total[..., self._non_empty] = np.add.reduceat(weights, self.first[self._non_empty], axis=-1)
         mantissa, shift = np.frexp(total.astype(np.float64))
         return Counts(mantissa, np.where(total > 0, exponents + shift - self._bits, ZERO_EXPONENT))
+
+    @cached_property
+    def steps(self) -> int:
+        """How many times `repeated_totals` takes totals: floats must not overflow, and each at most adds up a list."""
+        longest = int(np.diff(self.first).max(initial=1))
+        return max(1, min(STEPS, FLOAT_EXPONENTS // longest.bit_length()))
+
+    def repeated_totals(self, counts: Counts, count: int) -> Counts:
+        """Return the totals of counts (Q,), the totals of these and so on, `count` <= `steps` times: (count, Q).
+
+        The result is that of `totals`, to the bit. With floats for numbers a step takes half the time; where their
+        range does not suffice it is `totals` itself.
+        """
+        top, known = counts.top, counts.mantissa > 0
+        if int(counts.exponent[known].min(initial=top)) < top - FLOAT_EXPONENTS:
+            rows = list[Counts]()
+            while len(rows) < count:
+                rows.append(self.totals(rows[-1] if rows else counts))
+            return Counts(*map(np.stack, zip(*rows, strict=True)))
+        first, sizes = self.first[self._non_empty], np.diff(self.first)[self._non_empty]
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        totals = np.zeros((count, len(self.first) - 1))
+        last = np.ldexp(counts.mantissa, np.where(known, counts.exponent - top, 0))
+        for row in totals if len(first) else ():
+            values = last[self.states]
+            exponent = np.frexp(np.maximum.reduceat(values, first))[1]  # of the greatest of each list
+            weights = (values * np.ldexp(1.0, self._bits - exponent)[owner]).astype(np.int64)
+            row[self._non_empty] = np.ldexp(np.add.reduceat(weights, first).astype(np.float64), exponent - self._bits)
+            last = row
+        mantissa, exponents = np.frexp(totals)
+        return Counts(mantissa, np.where(totals > 0, exponents.astype(np.int64) + top, ZERO_EXPONENT))
 
     def choose(self, cumulative: Ints, owners: Ints, u: Floats) -> Ints:
         """Choose an entry from the list of each owner for numbers u in [0, 1): indices into `states`.
@@ -167,17 +203,21 @@ class StringCounts:
         self._block = number, block
         return block[offset]
 
-    def up_to(self, longest: int) -> Counts:
-        """Return the numbers of strings of the lengths 0..longest that reach each state: (longest + 1, Q)."""
-        counts, known = [self._kept[0]], dict[bytes, int]()
-        for length in range(longest):
-            first = known.setdefault(counts[-1].ratios(), length)
-            if first < length:  # the counts of a group repeat in the end, but for a power of two
-                return _repeat(Counts(*map(np.stack, zip(*counts, strict=True))), first, longest)
+    def up_to(self, longest: int) -> CountsByLength:
+        """Return the numbers of strings of the lengths 0..longest that reach each state, but for powers of two."""
+        parts, known, length = [self._kept[0].rows(None)], dict[bytes, int](), 0
+        lengths = np.arange(longest + 1)
+        while length < longest:
+            last = parts[-1].rows(-1)
+            first = known.setdefault(last.ratios(), length)
+            if first < length:  # from here on the counts are those of an earlier length, but for a power of two
+                lengths = np.where(lengths < first, lengths, first + (lengths - first) % (length - first))
+                break
             if len(known) > MOST_RATIOS:
                 known.clear()
-            counts.append(self.in_edges.totals(counts[-1]))
-        return Counts(*map(np.stack, zip(*counts, strict=True)))
+            parts.append(self.in_edges.repeated_totals(last, min(self.in_edges.steps, longest - length)))
+            length += len(parts[-1].mantissa)
+        return CountsByLength(Counts(*map(np.concatenate, zip(*parts, strict=True))), lengths)
 
     def last_transition_weights(self, length: int) -> Ints:
         """Return the cumulative weights of `in_edges` as last transitions of the strings of a length, (E + 1,)."""
