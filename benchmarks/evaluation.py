@@ -161,7 +161,7 @@ def main() -> None:
         help="tasks at the same time on a GPU (default: %(default)s)",
     )
     options = parser.parse_args()
-    evaluations.MOST_TASKS = options.in_flight
+    evaluations.MOST_TASKS, evaluations.STREAMS = options.in_flight, 2 * options.in_flight
     print(f"{device_name(options.device)}, torch {torch.__version__}, Python {platform.python_version()}")
     total = 0.0
     with tempfile.TemporaryDirectory() as folder:
