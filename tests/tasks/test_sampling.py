@@ -99,7 +99,7 @@ def test_counts_by_length_are_those_of_each_length(name: str) -> None:
         assert found.ratios() == counts.at(length).ratios()
 
 
-def test_counts_beyond_the_range_of_floats_are_counted_too() -> None:
+def test_counts_of_very_different_sizes() -> None:
     """A string stays in state 0 with one symbol of 17, so that some states have 17^L times as many strings."""
     table = np.array([[0, *[1] * 16], [1] * 17])
     counts = StringCounts(LabelledTable(table, 0, np.array([0, 1])))

@@ -25,9 +25,7 @@ SMALLEST_POWER = 64
 BLOCK = 256
 #: The most lengths that are searched for counts with the same ratios.
 MOST_RATIOS = 1 << 12
-#: About the exponents that floats have on both sides of 1, less than half of theirs: products have the rest.
-FLOAT_EXPONENTS = 400
-#: The most lengths that are counted at a time, from one check whether counts repeat to the next.
+#: The most lengths that are counted from one check whether counts repeat to the next.
 STEPS = 64
 #: The most cumulative weights that are kept between calls.
 MOST_KEPT = 1 << 24
@@ -111,36 +109,28 @@ class ChoiceLists:
         mantissa, shift = np.frexp(total.astype(np.float64))
         return Counts(mantissa, np.where(total > 0, exponents + shift - self._bits, ZERO_EXPONENT))
 
-    @cached_property
-    def steps(self) -> int:
-        """How many times `repeated_totals` takes totals: floats must not overflow, and each at most adds up a list."""
-        longest = int(np.diff(self.first).max(initial=1))
-        return max(1, min(STEPS, FLOAT_EXPONENTS // longest.bit_length()))
-
     def repeated_totals(self, counts: Counts, count: int) -> Counts:
-        """Return the totals of counts (Q,), the totals of these and so on, `count` <= `steps` times: (count, Q).
+        """Return the totals of counts (Q,), the totals of these and so on, `count` times: (count, Q).
 
-        The result is that of `totals`, to the bit. With floats for numbers a step takes half the time; where their
-        range does not suffice it is `totals` itself.
+        The numbers are those of `totals`, with half of its calls: the loop over lengths takes most of the time.
         """
-        top, known = counts.top, counts.mantissa > 0
-        if int(counts.exponent[known].min(initial=top)) < top - FLOAT_EXPONENTS:
-            rows = list[Counts]()
-            while len(rows) < count:
-                rows.append(self.totals(rows[-1] if rows else counts))
-            return Counts(*map(np.stack, zip(*rows, strict=True)))
-        first, sizes = self.first[self._non_empty], np.diff(self.first)[self._non_empty]
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        totals = np.zeros((count, len(self.first) - 1))
-        last = np.ldexp(counts.mantissa, np.where(known, counts.exponent - top, 0))
-        for row in totals if len(first) else ():
-            values = last[self.states]
-            exponent = np.frexp(np.maximum.reduceat(values, first))[1]  # of the greatest of each list
-            weights = (values * np.ldexp(1.0, self._bits - exponent)[owner]).astype(np.int64)
-            row[self._non_empty] = np.ldexp(np.add.reduceat(weights, first).astype(np.float64), exponent - self._bits)
-            last = row
-        mantissa, exponents = np.frexp(totals)
-        return Counts(mantissa, np.where(totals > 0, exponents.astype(np.int64) + top, ZERO_EXPONENT))
+        mantissa, exponent = counts
+        n_lists, is_full = len(self.first) - 1, len(self._non_empty) == len(self.first) - 1
+        mantissas, exponents = np.zeros((count, n_lists)), np.full((count, n_lists), ZERO_EXPONENT)
+        first, states = self.first[self._non_empty], self.states
+        owner = np.repeat(np.arange(len(first)), np.diff(self.first)[self._non_empty])
+        powers = np.roll(self._powers, 1)  # [k] for k = 0, and from the end for k = -1, -2, ..., -SMALLEST_POWER
+        for row in range(count if len(first) else 0):
+            own = exponent[states]
+            top = np.maximum.reduceat(own, first)
+            weights = (mantissa[states] * powers[np.maximum(own - top[owner], -SMALLEST_POWER)]).astype(np.int64)
+            total, shift = np.frexp(np.add.reduceat(weights, first).astype(np.float64))
+            if is_full:
+                mantissas[row], exponents[row] = mantissa, exponent = total, top + (shift - self._bits)
+            else:
+                mantissas[row, self._non_empty], exponents[row, self._non_empty] = total, top + (shift - self._bits)
+                mantissa, exponent = mantissas[row], exponents[row]
+        return Counts(mantissas, np.where(mantissas > 0, exponents, ZERO_EXPONENT))
 
     def choose(self, cumulative: Ints, owners: Ints, u: Floats) -> Ints:
         """Choose an entry from the list of each owner for numbers u in [0, 1): indices into `states`.
@@ -215,7 +205,7 @@ class StringCounts:
                 break
             if len(known) > MOST_RATIOS:
                 known.clear()
-            parts.append(self.in_edges.repeated_totals(last, min(self.in_edges.steps, longest - length)))
+            parts.append(self.in_edges.repeated_totals(last, min(STEPS, longest - length)))
             length += len(parts[-1].mantissa)
         return CountsByLength(Counts(*map(np.concatenate, zip(*parts, strict=True))), lengths)
 
