@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -18,7 +19,14 @@ import sdssm
 from sdssm.errors import RunError
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
 from sdssm.experiments.execution import evaluations
-from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_file, evaluate_locally, group_files
+from sdssm.experiments.execution.evaluations import (
+    EvaluationFile,
+    describe_task,
+    evaluate_file,
+    evaluate_locally,
+    group_files,
+)
+from sdssm.experiments.execution.gpu_memory import table_bytes
 from sdssm.experiments.execution.in_flight import TaskEvaluations, run_in_flight
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.runs import RunFolder
@@ -53,11 +61,6 @@ class Recorder:
         time.sleep(0.01)
         with self._lock:
             self.ended.append(group)
-
-    @property
-    def largest(self) -> float:
-        """The greatest memory at the same time."""
-        return max(sum(self.sizes[name] for name in names) for names in self.together)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
@@ -136,6 +139,23 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[EvaluationFile]:
 def read_files(files: list[EvaluationFile]) -> dict[Path, bytes]:
     paths = [folder / name for folder, name in files] + [folder / STATES_FILE for folder, _ in files]
     return {path: path.read_bytes() for path in paths if path.exists()}
+
+
+def test_the_estimate_of_memory_grows_with_runs_and_lengths(
+    files: list[EvaluationFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = ([[(folder, LENGTHS_FILE) for folder in runs]] for runs in ([files[0][0]], [files[0][0], files[2][0]]))
+    longer = replace(SPEC, lengths=(30, 50_000))
+    single, pair, long = (describe_task(*task).bytes_needed for task in ((one, SPEC), (two, SPEC), (one, longer)))
+    assert 0 < single < pair < 2 * single and single < long < 2**36
+    both = describe_task([*one, *one], SPEC).bytes_needed
+    assert both == 2 * single - table_bytes(RunFolder.open(files[0][0]).config, SPEC.lengths)
+
+    def fail(*args: object) -> float:
+        raise RunError("code of others")
+
+    monkeypatch.setattr(evaluations, "evaluation_bytes", fail)
+    assert describe_task(one, SPEC).bytes_needed == math.inf  # it runs alone
 
 
 @pytest.fixture(scope="module")
