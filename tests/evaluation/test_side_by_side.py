@@ -19,6 +19,7 @@ from sdssm.evaluation.group_reading import GroupReading
 from sdssm.evaluation.prepared import group_subjects
 from sdssm.evaluation.records import RunEvaluation
 from sdssm.evaluation.request import validate_request
+from sdssm.evaluation.state_sample import sample_states, sample_states_of_models
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
 from sdssm.experiments.execution.evaluations import evaluate_file, evaluate_locally, group_files
 from sdssm.experiments.specs.spec import EvaluationSpec
@@ -162,6 +163,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
         for task, seeds in (("parity", 3), ("tomita4", 2))
         for run in sdssm.train(task, seeds=seeds, out=out / task, **options)
     ]
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "covering"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_states(name: str, sampling: str) -> None:
+    models, task = make_models(name, "d4"), get_task("d4")
+    together = sample_states_of_models(models, task, 700, 40, seed=1, sampling=sampling)
+    for model, sample in zip(models, together, strict=True):
+        alone = sample_states(model, task, 700, 40, seed=1, sampling=sampling)
+        if sample is None or alone is None:
+            assert sample is alone and name == "transformer"
+        else:
+            assert sample.encode("d4") == alone.encode("d4")
 
 
 def test_command(runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ from sdssm.tasks import Task, evaluation_strings, get_task, streamed_strings
 from sdssm.tasks.evaluation_strings import BLOCK, NEVER, EvaluationStrings
 from sdssm.tasks.positions import PositionSymbols
 from sdssm.tasks.stream import StringStream
-from sdssm.tasks.streamed_strings import StreamedStrings, cached_strings
+from sdssm.tasks.streamed_strings import SHARED_STRINGS, StreamedStrings
+from sdssm.tasks.walk_tables import SHARED_TABLES, WalkTables
 
 CPU = torch.device("cpu")
 
@@ -137,7 +140,7 @@ def test_random_starts() -> None:
 
 @pytest.mark.parametrize("sampling", ["balanced", "covering"])
 def test_models_of_a_task_share_the_tables_of_its_strings(sampling: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cached_strings.cache_clear()
+    SHARED_STRINGS.clear()
     built = list[int]()
 
     class CountedStream(StringStream):
@@ -153,7 +156,36 @@ def test_models_of_a_task_share_the_tables_of_its_strings(sampling: str, monkeyp
 
     short, long = draw(10), draw(300)
     assert torch.equal(draw(300), long) and torch.equal(draw(10), short) and built == [10, 300]
-    cached_strings.cache_clear()  # the stream of a monkeypatched class
+    SHARED_STRINGS.clear()  # the stream of a monkeypatched class
+
+
+def test_balanced_and_covering_strings_share_their_tables() -> None:
+    task = get_task("arithmetic")
+    streams = [
+        StringStream(task, seeds=[seed], batch=1, max_length=99, device=CPU, sampling=sampling)
+        for seed, sampling in enumerate(("balanced", "covering"))
+    ]
+    balanced, covering = (stream._tables for stream in streams)
+    assert balanced.walk is covering.walk is not None
+    assert balanced.thresholds.numel() == 0  # those of uniform strings
+    before = balanced.walk
+    longer = StringStream(task, seeds=[3], batch=1, max_length=101, device=CPU, sampling="balanced")
+    assert longer._tables.walk is not before
+
+
+def test_threads_build_the_same_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built, build = list[int](), WalkTables.build
+
+    def counted_build(*args: Any) -> WalkTables:
+        built.append(args[3])
+        time.sleep(0.05)  # the other threads come meanwhile
+        return build(*args)
+
+    monkeypatch.setattr(WalkTables, "build", counted_build)
+    machine = get_task("dyck4").minimal
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda length: SHARED_TABLES.get(machine, length, CPU), [31, 31, 32, 31]))
+    assert sorted(built) == [31, 32] and tables[0] is tables[1] is tables[3]
 
 
 def test_tables_for_longer_strings_replace_none_that_a_thread_may_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,8 @@ from sdssm.errors import TaskError
 from sdssm.tasks import PAPER_TASKS, Task, evaluation_strings, streamed_strings
 from sdssm.tasks.evaluation_strings import EvaluationStrings
 from sdssm.tasks.sampling import SAMPLINGS
-from sdssm.tasks.string_counts import StringCounts
+from sdssm.tasks.string_counts import Counts, StringCounts
+from sdssm.tasks.validity import LabelledTable
 from tests.strategies import machines
 
 CPU = torch.device("cpu")
@@ -86,15 +87,29 @@ def test_samples_of_tasks_follow_the_definition(name: str, sampling: str) -> Non
     assert_follows(task.sample(20 * len(expected), length, generator=generator(), sampling=sampling).tokens, expected)
 
 
-@pytest.mark.parametrize("name", ["a5", "d4", "even_pairs", "cycle", "regex[ab]:(a|b)*abb"])
-def test_counts_that_repeat_are_those_of_each_length(name: str) -> None:
+@pytest.mark.parametrize("name", ["a5", "d4", "even_pairs", "cycle", "arithmetic", "tomita4", "regex[ab]:(a|b)*abb"])
+def test_counts_by_length_are_those_of_each_length(name: str) -> None:
     """Most tasks repeat their counts, up to powers of two; those of `cycle` grow by a factor of 3 and do not."""
     counts = StringCounts(sdssm.task(name).minimal)
-    all_counts = counts.up_to(1500)
-    for length in (0, 1, 7, 499, 1000, 1499, 1500):
-        expected = counts.at(length)
-        assert np.array_equal(all_counts.mantissa[length], expected.mantissa)
-        assert np.array_equal(all_counts.exponent[length], expected.exponent)
+    by_length = counts.up_to(1500)
+    assert (len(by_length.counts.mantissa) < 1000) == (name not in ("cycle", "arithmetic", "tomita4"))
+    for length in range(1501):
+        row = by_length.row[length]
+        found = Counts(by_length.counts.mantissa[row], by_length.counts.exponent[row])
+        assert found.ratios() == counts.at(length).ratios()
+
+
+def test_counts_of_very_different_sizes() -> None:
+    """A string stays in state 0 with one symbol of 17, so that some states have 17^L times as many strings."""
+    table = np.array([[0, *[1] * 16], [1] * 17])
+    counts = StringCounts(LabelledTable(table, 0, np.array([0, 1])))
+    by_length = counts.up_to(400)
+    exponent = by_length.counts.exponent[by_length.row[400]]
+    assert exponent[1] - exponent[0] > 1_500
+    for length in range(401):
+        row = by_length.row[length]
+        found = Counts(by_length.counts.mantissa[row], by_length.counts.exponent[row])
+        assert found.ratios() == counts.at(length).ratios()
 
 
 def test_counts_match_python_integers() -> None:

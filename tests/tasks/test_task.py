@@ -77,6 +77,18 @@ def test_lengths_without_strings() -> None:
         Task(name="odd", machine=get_machine("parity"), valid=Machine(table=[[0]]))
 
 
+@settings(max_examples=50, deadline=None)
+@given(valid=machines(symbols=2, outputs=2))
+def test_lengths_with_strings(valid: Machine) -> None:
+    reached, known = {valid.start}, list[int]()
+    for length in range(1, 100):
+        reached = set(valid.table[sorted(reached)].flatten().tolist())
+        known += [length] * bool((valid.outputs[sorted(reached)] != 0).any())
+    task = Task(name="lengths", machine=Machine(table=[[0, 0]], outputs=[0]), valid=valid)
+    assert task.valid_lengths(99).tolist() == known
+    assert [length for length in range(1, 100) if task.has_length(length)] == known
+
+
 def is_uniform(counts: Counter[Any], possible: int) -> bool:
     """Whether the counts are consistent with a uniform choice: a chi-square test with a false alarm rate of 1e-8."""
     expected = counts.total() / possible

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,11 +12,18 @@ from torch import nn
 from sdssm.automata import Machine
 from sdssm.errors import ModelError, RunError, RunWarning, SdssmError
 from sdssm.evaluation.measurement import count_symbols, measure_models
-from sdssm.evaluation.prepared import EvaluatedSubject, PreparedRun, group_subjects, prepare
+from sdssm.evaluation.prepared import (
+    EvaluatedSubject,
+    PreparedRun,
+    group_subjects,
+    prepare,
+    sample_states_of_runs,
+)
 from sdssm.evaluation.records import Evaluation, RunEvaluation
 from sdssm.evaluation.request import EvaluationError, EvaluationRequest, validate_request
 from sdssm.evaluation.sampled_accuracy import MEASURES
 from sdssm.evaluation.sources import MissingTaskError, Subject, expand_source, import_code
+from sdssm.evaluation.state_sample import StateSample
 from sdssm.evaluation.symbol_meter import SymbolMeter
 from sdssm.files import format_path
 from sdssm.models import TokenModel
@@ -143,11 +150,13 @@ def evaluate_subjects(
                         prepared[number] = prepare(subjects[number], task, request, trust=trust)
                     except EXPECTED as error:
                         on_error(subjects[number], error)
-                for number, measured in _measure_group(prepared, request, meter).items():
+                outcomes = _measure_group(prepared, request, meter)
+                states = _sample_states(prepared, outcomes)
+                for number, measured in outcomes.items():
                     try:
                         if isinstance(measured, SdssmError):
                             raise measured
-                        results[number] = prepared[number].finish(measured, overwrite=overwrite)
+                        results[number] = prepared[number].finish(measured, states[number], overwrite=overwrite)
                     except EXPECTED as error:
                         on_error(subjects[number], error)
                         continue
@@ -179,6 +188,15 @@ def _measure_group(
             for number, result in _measure_group({own: prepared[own]}, request, meter).items()
         }
     return dict(zip(prepared, results, strict=True))
+
+
+def _sample_states(
+    prepared: Mapping[int, PreparedRun], outcomes: Mapping[int, RunEvaluation | SdssmError]
+) -> dict[int, StateSample | None]:
+    """Return the states that are stored with each result of a group, by its number."""
+    measured = {number: outcome for number, outcome in outcomes.items() if isinstance(outcome, RunEvaluation)}
+    samples = sample_states_of_runs([prepared[number] for number in measured], list(measured.values()))
+    return dict(zip(measured, samples, strict=True))
 
 
 def _name(subject: EvaluatedSubject) -> str:

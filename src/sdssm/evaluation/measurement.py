@@ -97,7 +97,7 @@ def measure_models(
     sampled_symbols = len(measures) * request.strings * sum(measured_lengths)
     meter.expect(len(models) * (probed + count_symbols(lengths, request.strings, fresh) + sampled_symbols))
 
-    readers = _choose_readers(models, strings, int(lengths[-1]), meter.read)
+    readers = choose_readers(models, strings, int(lengths[-1]), meter.read)
     all_counts = (
         count_models_on_fresh_strings(readers, strings, lengths, meter.read)
         if fresh
@@ -187,8 +187,11 @@ def _make_result(
     )
 
 
-def _choose_readers(
-    models: Sequence[TokenModel], strings: EvaluationStrings, longest: int, on_read: SymbolCallback
+def choose_readers(
+    models: Sequence[TokenModel],
+    strings: EvaluationStrings,
+    longest: int,
+    on_read: SymbolCallback = ignore_symbols,
 ) -> list[EvaluatedModel]:
     """Return what `choose_reader` returns for each of several models with the same settings."""
     linear = [model for model in models if isinstance(model, Classifier) and _can_be_rescaled(model)]
@@ -241,11 +244,10 @@ def _mean_interval(counts: CorrectCounts, number: int, group: np.ndarray, seed: 
     """
     if not group.any():
         return None
-    generator = np.random.default_rng(seed)
     if counts.scores is not None:
-        low, high = bootstrap_over_strings(counts.scores[number] / group.sum(), generator)
+        low, high = bootstrap_over_strings(counts.scores[number] / group.sum(), seed)
     else:
-        low, high = bootstrap_over_lengths(counts.correct[group], counts.strings, generator)
+        low, high = bootstrap_over_lengths(counts.correct[group], counts.strings, np.random.default_rng(seed))
     return 100 * low, 100 * high
 
 

@@ -16,7 +16,7 @@ from sdssm.evaluation.measurement import join_notes
 from sdssm.evaluation.records import RunEvaluation
 from sdssm.evaluation.request import EvaluationRequest
 from sdssm.evaluation.sources import SavedModel, as_token_model, missing_task, own_task
-from sdssm.evaluation.state_sample import sample_states
+from sdssm.evaluation.state_sample import StateSample, sample_states_of_models
 from sdssm.evaluation.stored import store_evaluation, write_file
 from sdssm.models import Classifier, TokenModel
 from sdssm.runs import RunFolder, load
@@ -54,8 +54,8 @@ class PreparedRun:
     status: str = ""
     step: int = 0
 
-    def finish(self, result: RunEvaluation, *, overwrite: bool) -> RunEvaluation:
-        """Add the fields that belong to a run, and store the result of a run that is not running."""
+    def finish(self, result: RunEvaluation, states: StateSample | None, *, overwrite: bool) -> RunEvaluation:
+        """Add the fields that belong to a run, and store the result and the states of a run that is not running."""
         if self.run is None or self.config is None:
             settings = changed_settings(Settings(model=self.model.settings), None, self.task.name)
             return replace(result, settings=settings, folder=self.folder)
@@ -71,8 +71,8 @@ class PreparedRun:
         if self.status == "running":  # the weights of a running training will change
             return result
         note = store_evaluation(self.run, result, overwrite=overwrite)
-        if note is None and result.lengths is None:
-            _store_states(self.run, self.model, self.config, result)
+        if note is None and states is not None:
+            write_file(self.run, STATES_FILE, states.encode(self.task.digest), result.status, stacklevel=5)
         return replace(result, note=join_notes(result.note, note))
 
     def release(self) -> None:
@@ -163,15 +163,35 @@ def _device(request: EvaluationRequest) -> torch.device:
     return request.device or resolve_device("auto")
 
 
-def _store_states(run: RunFolder, model: TokenModel, config: RunConfig, result: RunEvaluation) -> None:
-    """Write a sample of the model's states into the run folder; the evaluation is complete without it."""
-    task, longest, sampling = config.load_task(), result.max_length, config.train.sampling
+def sample_states_of_runs(
+    prepared: Sequence[PreparedRun], results: Sequence[RunEvaluation]
+) -> list[StateSample | None]:
+    """Return a sample of the states of each run that stores one; their results are complete without it.
+
+    Args:
+        prepared: runs that are evaluated side by side.
+        results: their results.
+    """
+    samples, by_sampling = list[StateSample | None]([None] * len(prepared)), dict[str, list[int]]()
+    for number, (run, result) in enumerate(zip(prepared, results, strict=True)):
+        if run.config is not None and run.status != "running" and result.lengths is None:
+            by_sampling.setdefault(run.config.train.sampling, []).append(number)
+    for sampling, numbers in by_sampling.items():
+        found = _sample_states([prepared[number] for number in numbers], results[numbers[0]], sampling)
+        for number, sample in zip(numbers, found, strict=True):
+            samples[number] = sample
+    return samples
+
+
+def _sample_states(prepared: Sequence[PreparedRun], result: RunEvaluation, sampling: str) -> list[StateSample | None]:
+    models, task, train_length = [run.model for run in prepared], prepared[0].task, prepared[0].train_length
+    longest, seed = result.max_length, result.string_seed
     try:
-        sample = sample_states(model, task, longest, config.train_length, seed=result.string_seed, sampling=sampling)
+        return sample_states_of_models(models, task, longest, train_length, seed=seed, sampling=sampling)
     except Exception:  # code of others may raise anything, and memory may be too small
-        return
-    if sample is not None:
-        write_file(run, STATES_FILE, sample.encode(task.digest), result.status, stacklevel=6)
+        if len(prepared) == 1:
+            return [None]
+    return [sample for run in prepared for sample in _sample_states([run], result, sampling)]
 
 
 def _status_note(status: str, step: int) -> str | None:

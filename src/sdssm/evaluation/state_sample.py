@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,10 +19,10 @@ from torch import Tensor
 
 from sdssm.checksums import add_tensor_checksum
 from sdssm.evaluation.correct_counts import split_to_memory
-from sdssm.evaluation.group_reading import EvaluatedModel
-from sdssm.evaluation.measurement import choose_reader
+from sdssm.evaluation.group_reading import EvaluatedModel, GroupReading
+from sdssm.evaluation.measurement import choose_readers
 from sdssm.layers.mixer import flatten_state
-from sdssm.models import State, TokenModel
+from sdssm.models import TokenModel
 from sdssm.models.reading import reading_mode
 from sdssm.tasks import Task
 from sdssm.tasks.evaluation_strings import EvaluationStrings
@@ -35,7 +36,8 @@ MOST_NUMBERS = 1_024
 
 
 class StateReading(NamedTuple):
-    """What is known after S strings of one length: states (S, N), automaton states (S,) and predictions (S,)."""
+    """What is known after S strings of one length: states (R, S, N) and predictions (R, S) of R models, and automaton
+    states (S,)."""
 
     states: Tensor
     machine_states: np.ndarray
@@ -71,50 +73,73 @@ class StateSample:
 def sample_states(
     model: TokenModel, task: Task, longest: int, train_length: int, *, seed: int, sampling: str = "uniform"
 ) -> StateSample | None:
-    """Return the states of a model after strings of lengths up to `longest`.
+    """Return the states of a model after strings of lengths up to `longest`, see `sample_states_of_models`."""
+    return sample_states_of_models([model], task, longest, train_length, seed=seed, sampling=sampling)[0]
 
-    The strings of a length are prefixes of those of the next, unless the task or the sampling needs fresh ones.
-    Returns None for a model without a state of fixed shape and at most 1,024 numbers, and if states are not finite.
+
+def sample_states_of_models(
+    models: Sequence[TokenModel],
+    task: Task,
+    longest: int,
+    train_length: int,
+    *,
+    seed: int,
+    sampling: str = "uniform",
+) -> list[StateSample | None]:
+    """Return the states of models with the same settings after strings of lengths up to `longest`.
+
+    The models read the same strings side by side. The strings of a length are prefixes of those of the next, unless the
+    task or the sampling needs fresh ones. There is None for a model without a state of fixed shape and at most 1,024
+    numbers, and if states are not finite.
 
     Args:
-        model: the model.
-        task: its task.
+        models: the models.
+        task: their task.
         longest: the greatest length.
-        train_length: the greatest length that it was trained on; half of the lengths are up to this one.
+        train_length: the greatest length that they were trained on; half of the lengths are up to this one.
         seed: the seed of the strings.
         sampling: how the strings are drawn, as in `Task.sample`.
     """
-    if not model.is_recurrent:
-        return None
-    has_random_start = model.settings.state_embedding is not None
+    first = models[0]
+    if not all(model.is_recurrent for model in models):
+        return [None] * len(models)
+    has_random_start = first.settings.state_embedding is not None
     strings = EvaluationStrings(
-        task, PREFIX_STRINGS, seed, model.device, has_random_start, "uniform" if has_random_start else sampling
+        task, PREFIX_STRINGS, seed, first.device, has_random_start, "uniform" if has_random_start else sampling
     )
     shortest = strings.shortest_length
     lengths = sorted({task.longest_valid_length(n) for n in choose_ladder(longest, train_length) if n >= shortest})
-    reader, parts = choose_reader(model, strings, longest), list[StateReading]()
+    readers, parts = choose_readers(models, strings, longest), list[StateReading]()
     read = _read_prefixes if strings.positions is not None else _read_fresh
-    with reading_mode(model):
-        for reading in read(reader, strings, lengths):
+    with ExitStack() as stack:
+        for model in models:
+            stack.enter_context(reading_mode(model))
+        for reading in read(readers, strings, lengths):
             size = reading.states.shape[-1]
             if not 0 < size <= MOST_NUMBERS or (parts and size != parts[0].states.shape[-1]):
-                return None
+                return [None] * len(models)
             parts.append(reading)
     if not parts:
-        return None
-    states = torch.stack([part.states for part in parts]).cpu()
-    if not bool(states.isfinite().all()):
-        return None
+        return [None] * len(models)
+    all_states = torch.stack([part.states for part in parts], dim=1).cpu()  # (R, T, S, N)
+    predictions = torch.stack([part.predictions for part in parts], dim=1).int().cpu()
     machine_states = np.stack([part.machine_states for part in parts]).astype(np.int32)
-    is_small = bool(states.abs().max() <= torch.finfo(torch.float16).max)
-    return StateSample(
-        lengths=torch.tensor(lengths, dtype=torch.int32),
-        states=states.half() if is_small else states,
-        machine_states=torch.from_numpy(machine_states),
-        labels=torch.from_numpy(task.machine.outputs[machine_states].astype(np.int32)),
-        predictions=torch.stack([part.predictions for part in parts]).int().cpu(),
-        sampling=strings.sampling,
-    )
+    samples = list[StateSample | None]()
+    for states, own_predictions in zip(all_states, predictions, strict=True):
+        if not bool(states.isfinite().all()):
+            samples.append(None)
+            continue
+        is_small = bool(states.abs().max() <= torch.finfo(torch.float16).max)
+        sample = StateSample(
+            lengths=torch.tensor(lengths, dtype=torch.int32),
+            states=states.half() if is_small else states.clone(),
+            machine_states=torch.from_numpy(machine_states),
+            labels=torch.from_numpy(task.machine.outputs[machine_states].astype(np.int32)),
+            predictions=own_predictions.clone(),
+            sampling=strings.sampling,
+        )
+        samples.append(sample)
+    return samples
 
 
 def choose_ladder(longest: int, train_length: int) -> list[int]:
@@ -129,44 +154,55 @@ def choose_ladder(longest: int, train_length: int) -> list[int]:
     return sorted(within | {round(known * growth**k) for k in range(1, LENGTHS_BEYOND + 1)})
 
 
-def _read_prefixes(reader: EvaluatedModel, strings: EvaluationStrings, lengths: list[int]) -> Iterator[StateReading]:
+def _read_prefixes(
+    readers: Sequence[EvaluatedModel], strings: EvaluationStrings, lengths: list[int]
+) -> Iterator[StateReading]:
     """Read one set of strings, and yield what is known after the prefixes of each length."""
-    state, starts, position = None, strings.start_states(), 0
+    starts, position = strings.start_states(), 0
+    reading = GroupReading(readers, strings.count, starts)
     machine_states = _first_machine_states(strings, starts)
     for block, _ in strings.blocks(lengths[-1]):
         ends = [length - position for length in lengths if position < length <= position + block.shape[1]]
         for first, end in pairwise(sorted({0, *ends, block.shape[1]})):
             piece = block[:, first:end]
-            logits, state = _read_piece(reader, piece, state, starts)
-            machine_states, starts = _walk(strings, machine_states, piece), None
+            predictions = _read_piece(reading, piece)
+            machine_states = _walk(strings, machine_states, piece)
             if end in ends:
-                yield _make_reading(state, machine_states, logits)
+                yield StateReading(_join_states(reading), machine_states, predictions)
         position += block.shape[1]
 
 
-def _read_fresh(reader: EvaluatedModel, strings: EvaluationStrings, lengths: list[int]) -> Iterator[StateReading]:
+def _read_fresh(
+    readers: Sequence[EvaluatedModel], strings: EvaluationStrings, lengths: list[int]
+) -> Iterator[StateReading]:
     """Read new strings of each length."""
     strings = replace(strings, count=FRESH_STRINGS)
     for length in lengths:
         tokens, _, starts = next(strings.draw_fresh(length))  # so few strings fit into memory at once
-        logits, state = _read_piece(reader, tokens, None, starts)
-        yield _make_reading(state, _walk(strings, _first_machine_states(strings, starts), tokens), logits)
+        reading = GroupReading(readers, len(tokens), starts)
+        predictions = _read_piece(reading, tokens)
+        machine_states = _walk(strings, _first_machine_states(strings, starts), tokens)
+        yield StateReading(_join_states(reading), machine_states, predictions)
 
 
-def _read_piece(reader: EvaluatedModel, tokens: Tensor, state: State, starts: Tensor | None) -> tuple[Tensor, State]:
-    """Read the next symbols (S, L) of strings; return the logits (S, C) after the last of them, and the state."""
+def _read_piece(reading: GroupReading, tokens: Tensor) -> Tensor:
+    """Read the next symbols (S, L) of strings; return the predictions (R, S) after the last of them."""
     before, last = tokens[:, :-1], tokens[:, -1:]
     if before.shape[1]:
-        for (piece,) in split_to_memory(reader, before):
-            state, starts = reader.advance_state(piece, state, starts=starts), None
-    logits, state = reader.advance(last, state, starts=starts)
-    return logits[:, -1], state
+        for (piece,) in split_to_memory(reading, before):
+            reading.skip(piece)
+    parts = dict[int, Tensor]()
+    for some_models, logits in reading.advance(last):
+        largest, prediction = logits[:, :, -1].max(-1)
+        parts[some_models.start] = torch.where(largest.isfinite(), prediction, -1)
+    return torch.cat([parts[number] for number in sorted(parts)])
 
 
-def _make_reading(state: State, machine_states: np.ndarray, logits: Tensor) -> StateReading:
-    largest, prediction = logits.max(-1)
-    states = torch.cat([value.flatten(1).float() for value in flatten_state(state)], dim=1)
-    return StateReading(states, machine_states, torch.where(largest.isfinite(), prediction, -1))
+def _join_states(reading: GroupReading) -> Tensor:
+    """Return the states of all models as real vectors, (R, S, N)."""
+    return torch.stack(
+        [torch.cat([value.flatten(1).float() for value in flatten_state(state)], dim=1) for state in reading.states()]
+    )
 
 
 def _first_machine_states(strings: EvaluationStrings, starts: Tensor | None) -> np.ndarray:

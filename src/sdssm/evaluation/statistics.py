@@ -5,6 +5,9 @@ Accuracies are from 0 to 1 here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
+
 import numpy as np
 
 #: The number of bootstrap resamples, and the confidence level.
@@ -55,26 +58,40 @@ def wilson_intervals(correct: np.ndarray, strings: int) -> tuple[np.ndarray, np.
     return np.clip(middle - half, 0.0, share), np.clip(middle + half, share, 1.0)
 
 
-def bootstrap_over_strings(scores: np.ndarray, generator: np.random.Generator) -> Interval:
+def bootstrap_over_strings(scores: np.ndarray, seed: int) -> Interval:
     """Return an interval for the mean over lengths that share their strings, by resampling whole strings.
 
     `scores` (B,) is the share of the lengths at which each string was correct. A string that fails at one length mostly
     fails at all greater ones, so lengths are not independent. An interval that assumes so is several times too narrow.
+    The resamples depend on the number of strings and the seed only.
 
     >>> scores = np.repeat([1.0, 0.0], 256)  # half of the strings fail from the start
-    >>> low, high = bootstrap_over_strings(scores, np.random.default_rng(0))
+    >>> low, high = bootstrap_over_strings(scores, 0)
     >>> round(high - low, 2)
     0.09
-    >>> low, high = bootstrap_over_strings(np.ones(512), np.random.default_rng(0))  # no string fails
+    >>> low, high = bootstrap_over_strings(np.ones(512), 0)  # no string fails
     >>> round(low, 3), high
     (0.993, 1.0)
     """
     strings = len(scores)
-    means = np.empty(RESAMPLES)
-    for part in np.array_split(means, -(-RESAMPLES * strings // MOST_DRAWN)):  # views of `means`
-        resampled = generator.integers(strings, size=(len(part), strings))
-        part[:] = scores[resampled].mean(1)
+    if (scores == scores[0]).all():  # all resamples have the same mean
+        return _wilson_interval(float(scores.mean()), strings)
+    parts = _draw_once(strings, seed) if RESAMPLES * strings <= MOST_DRAWN else _draw_resamples(strings, seed)
+    means = np.concatenate([scores[resampled].mean(1) for resampled in parts])
     return _central_interval(means, float(scores.mean()), strings)
+
+
+def _draw_resamples(strings: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the indices of the strings of all resamples in parts, (resamples, strings)."""
+    generator = np.random.default_rng(seed)
+    for part in np.array_split(np.empty(RESAMPLES), -(-RESAMPLES * strings // MOST_DRAWN)):
+        yield generator.integers(strings, size=(len(part), strings))
+
+
+@lru_cache(maxsize=1)
+def _draw_once(strings: int, seed: int) -> list[np.ndarray]:
+    """Return what `_draw_resamples` yields; the models of an experiment have the same resamples."""
+    return list(_draw_resamples(strings, seed))
 
 
 def bootstrap_over_lengths(correct: np.ndarray, strings: int, generator: np.random.Generator) -> Interval:
@@ -99,6 +116,9 @@ def _central_interval(means: np.ndarray, share: float, strings: int) -> Interval
     then the Wilson interval for this share of the strings, which is valid for any score from 0 to 1.
     """
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    if low == high:
-        low, high = (bound[0] for bound in wilson_intervals(np.array([share * strings]), strings))
-    return float(low), float(high)
+    return _wilson_interval(share, strings) if low == high else (float(low), float(high))
+
+
+def _wilson_interval(share: float, strings: int) -> Interval:
+    low, high = wilson_intervals(np.array([share * strings]), strings)
+    return float(low[0]), float(high[0])

@@ -55,6 +55,8 @@ def to_json_value(value: Any) -> Any:
     >>> to_json_value({"loss": [0.5, float("inf")]})
     {'loss': [0.5, None]}
     """
+    if type(value) is float:  # most values are
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {key: to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -19,7 +19,7 @@ from sdssm.errors import TaskError
 from sdssm.tasks.labels import LabelWalk, PrefixLabeller
 from sdssm.tasks.positions import PositionSymbols
 from sdssm.tasks.sampling import SAMPLINGS, validate_sampling
-from sdssm.tasks.streamed_strings import StreamedStrings, shared_strings
+from sdssm.tasks.streamed_strings import SHARED_STRINGS, StreamedStrings
 from sdssm.tasks.task import Task
 
 #: Positions drawn at a time. The strings depend on this number.
@@ -136,7 +136,7 @@ class EvaluationStrings:
     @cached_property
     def _streamed(self) -> StreamedStrings:
         seed = _mix(self.seed, STREAMED_TOKENS, SAMPLINGS.index(self.sampling)) >> 1  # a stream takes 63 bits
-        return shared_strings(self.task, self.sampling, seed, self.device)
+        return SHARED_STRINGS.get(self.task, self.sampling, seed, self.device)
 
     def _label_walk(self, starts: Tensor | None, count: int | None = None) -> LabelWalk:
         if starts is None:

@@ -280,11 +280,11 @@ def _longest_valid_lengths(task: Task, longest: int) -> Ints:
 
     If there is none, it is the smallest length with a valid string.
     """
-    valid = [length for length in range(1, longest + 1) if task.has_length(length)]
-    if not valid:
+    valid = task.valid_lengths(longest)
+    if not len(valid):
         task.longest_valid_length(longest)  # raises an error that names the lengths with valid strings
     index_of_longest = np.searchsorted(valid, np.arange(longest + 1), side="right") - 1
-    lengths: Ints = np.array(valid, dtype=np.int64)[np.maximum(index_of_longest, 0)]
+    lengths: Ints = valid[np.maximum(index_of_longest, 0)]
     return lengths
 
 

@@ -21,7 +21,7 @@ from sdssm.tasks.sampling import UNIFORM, sampling_kinds
 from sdssm.tasks.string_counts import ZERO_EXPONENT
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable
-from sdssm.tasks.walk_tables import WalkTables
+from sdssm.tasks.walk_tables import SHARED_TABLES, WalkTables
 
 
 def symbol_thresholds(table: Ints, accepting: np.ndarray, longest: int) -> Ints:
@@ -58,8 +58,8 @@ class StreamTables:
     """The tables that all implementations read, int64 on one device.
 
     The tables of several machines over one alphabet are concatenated along the states; the start state of a replica
-    selects its machine. `valid_table` and `thresholds` are empty if every string is valid, and `walk` is None if all
-    strings are uniform.
+    selects its machine. `valid_table` and `thresholds` are empty if every string is valid, or if no string is uniform,
+    and `walk` is None if all strings are uniform.
     """
 
     table: Tensor  # (Q, V)
@@ -96,16 +96,20 @@ class StreamTables:
         replicas = [numbers[task.digest] for task in tasks]
         valid_table, valid_start = np.zeros((0, 0), dtype=np.int64), 0
         thresholds = np.zeros((0, 0, 0), dtype=np.int64)
-        if tasks[0].valid is not None:
-            valid = tasks[0].valid.minimise()
-            valid_table, valid_start = valid.table, valid.start
-            thresholds = symbol_thresholds(valid.table, valid.outputs != 0, longest)
         first = np.cumsum([0, *(machine.n_states for machine in machines)])
         table = np.concatenate([machine.table + k for machine, k in zip(machines, first, strict=False)])
         kinds = np.array([sampling_kinds(sampling) for sampling in samplings])
         if (kinds == kinds[:, :1]).all():
             kinds = kinds[:, :1]
-        walked = {k for k, row in zip(replicas, kinds, strict=True) if (row != UNIFORM).any()}
+        if tasks[0].valid is not None and (kinds == UNIFORM).any():
+            valid = tasks[0].valid.minimise()
+            valid_table, valid_start = valid.table, valid.start
+            thresholds = symbol_thresholds(valid.table, valid.outputs != 0, longest)
+        walk, walked = None, {k for k, row in zip(replicas, kinds, strict=True) if (row != UNIFORM).any()}
+        if walked and replicas == [0]:
+            walk = SHARED_TABLES.get(machines[0], longest, torch.device(device))
+        elif walked:
+            walk = WalkTables.build(machines, replicas, walked, longest, device)
         return cls(
             table=torch.tensor(table, dtype=torch.int64, device=device),
             outputs=torch.tensor(np.concatenate([machine.labels for machine in machines]), device=device),
@@ -115,5 +119,5 @@ class StreamTables:
             valid_start=valid_start,
             thresholds=torch.tensor(thresholds, device=device),
             kinds=torch.tensor(kinds, device=device),
-            walk=WalkTables.build(machines, replicas, walked, longest, device) if walked else None,
+            walk=walk,
         )

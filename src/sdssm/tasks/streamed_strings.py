@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 
 import torch
@@ -15,24 +17,8 @@ from sdssm.tasks.task import Task
 MOST_THRESHOLDS = 1 << 27
 #: The step of a stream is made of a length below this, and the number of a part.
 LENGTHS = 1 << 20
-
-
-_sharing = Lock()
-
-
-def shared_strings(task: Task, sampling: str, seed: int, device: torch.device) -> StreamedStrings:
-    """Return the strings of a task; the same object again for equal arguments, in every thread.
-
-    The tables for strings of 50,000 symbols take seconds, and all models of a task are evaluated on the same strings.
-    """
-    with _sharing:  # two threads would otherwise both find nothing
-        return cached_strings(task, sampling, seed, device)
-
-
-@lru_cache(maxsize=2)  # balanced and covering strings of a task: its models are evaluated one after the other
-def cached_strings(task: Task, sampling: str, seed: int, device: torch.device) -> StreamedStrings:
-    """Return new strings, or those of an earlier call."""
-    return StreamedStrings(task, sampling, seed, device)
+#: The strings that are kept after their last use: balanced and covering strings of a task.
+MOST_KEPT = 2
 
 
 class StreamedStrings:
@@ -88,3 +74,50 @@ class StreamedStrings:
                     torch.cuda.current_stream(self.device).synchronize()
                 self._streams.append(stream)
             return stream
+
+
+class SharedStrings:
+    """The strings of several tasks, so that all models of a task, in every thread, are evaluated on the same object.
+
+    The tables for strings of 50,000 symbols are large, and computed in up to a second.
+    """
+
+    def __init__(self) -> None:
+        self._strings = OrderedDict[tuple[Task, str, int, torch.device], StreamedStrings]()
+        self._kept = Counter[str]()  # digests of the tasks in `keep`
+        self._lock = Lock()
+
+    def get(self, task: Task, sampling: str, seed: int, device: torch.device) -> StreamedStrings:
+        """Return the strings of a task; the same object again for equal arguments."""
+        with self._lock:
+            key = task, sampling, seed, device
+            strings = self._strings.setdefault(key, StreamedStrings(task, sampling, seed, device))
+            self._strings.move_to_end(key)
+            self._forget()
+        return strings
+
+    @contextmanager
+    def keep(self, digest: str) -> Iterator[None]:
+        """Keep all strings of a task as long as the block is open."""
+        with self._lock:
+            self._kept[digest] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._kept[digest] -= 1
+                self._forget()
+
+    def clear(self) -> None:
+        """Forget all strings that are not kept."""
+        with self._lock:
+            self._forget(0)
+
+    def _forget(self, most: int = MOST_KEPT) -> None:
+        others = [key for key in self._strings if not self._kept[key[0].digest]]
+        for key in others[: max(0, len(others) - most)]:
+            del self._strings[key]
+
+
+#: The strings of this process.
+SHARED_STRINGS = SharedStrings()

@@ -25,6 +25,8 @@ SMALLEST_POWER = 64
 BLOCK = 256
 #: The most lengths that are searched for counts with the same ratios.
 MOST_RATIOS = 1 << 12
+#: The most lengths that are counted from one check whether counts repeat to the next.
+STEPS = 64
 #: The most cumulative weights that are kept between calls.
 MOST_KEPT = 1 << 24
 
@@ -44,19 +46,20 @@ class Counts(NamedTuple):
         """Return the counts (Q,) but for a common power of two; they decide those of the next length, to the bit."""
         return self.mantissa.tobytes() + np.where(self.mantissa > 0, self.exponent - self.top, 0).tobytes()
 
-    def rows(self, rows: slice) -> Counts:
-        """Return some rows of counts (rows, Q)."""
+    def rows(self, rows: slice | Ints | int | None) -> Counts:
+        """Return some rows of counts (rows, Q), or one row (Q,); with None, one row (Q,) as (1, Q)."""
         return Counts(self.mantissa[rows], self.exponent[rows])
 
 
-def _repeat(counts: Counts, first: int, longest: int) -> Counts:
-    """Continue counts (T, Q) up to a length, (longest + 1, Q); the last ones have the ratios of those at `first`."""
-    period = len(counts.mantissa) - 1 - first
-    doublings = counts.rows(slice(-1, None)).top - counts.rows(slice(first, first + 1)).top
-    turns, offset = np.divmod(np.maximum(np.arange(longest + 1) - first, 0), period)
-    source = np.minimum(np.arange(longest + 1), first) + offset
-    mantissa, exponent = counts.mantissa[source], counts.exponent[source]
-    return Counts(mantissa, np.where(mantissa > 0, exponent + (turns * doublings)[:, None], exponent))
+class CountsByLength(NamedTuple):
+    """Counts of the lengths 0..L, each but for a power of two: the counts of most machines repeat in the end.
+
+    counts: the counts that differ, (T, Q).
+    row: the row of each length, (L + 1,).
+    """
+
+    counts: Counts
+    row: Ints
 
 
 class ChoiceLists:
@@ -105,6 +108,29 @@ class ChoiceLists:
             total[..., self._non_empty] = np.add.reduceat(weights, self.first[self._non_empty], axis=-1)
         mantissa, shift = np.frexp(total.astype(np.float64))
         return Counts(mantissa, np.where(total > 0, exponents + shift - self._bits, ZERO_EXPONENT))
+
+    def repeated_totals(self, counts: Counts, count: int) -> Counts:
+        """Return the totals of counts (Q,), the totals of these and so on, `count` times: (count, Q).
+
+        The numbers are those of `totals`, with half of its calls: the loop over lengths takes most of the time.
+        """
+        mantissa, exponent = counts
+        n_lists, is_full = len(self.first) - 1, len(self._non_empty) == len(self.first) - 1
+        mantissas, exponents = np.zeros((count, n_lists)), np.full((count, n_lists), ZERO_EXPONENT)
+        first, states = self.first[self._non_empty], self.states
+        owner = np.repeat(np.arange(len(first)), np.diff(self.first)[self._non_empty])
+        powers = np.roll(self._powers, 1)  # [k] for k = 0, and from the end for k = -1, -2, ..., -SMALLEST_POWER
+        for row in range(count if len(first) else 0):
+            own = exponent[states]
+            top = np.maximum.reduceat(own, first)
+            weights = (mantissa[states] * powers[np.maximum(own - top[owner], -SMALLEST_POWER)]).astype(np.int64)
+            total, shift = np.frexp(np.add.reduceat(weights, first).astype(np.float64))
+            if is_full:
+                mantissas[row], exponents[row] = mantissa, exponent = total, top + (shift - self._bits)
+            else:
+                mantissas[row, self._non_empty], exponents[row, self._non_empty] = total, top + (shift - self._bits)
+                mantissa, exponent = mantissas[row], exponents[row]
+        return Counts(mantissas, np.where(mantissas > 0, exponents, ZERO_EXPONENT))
 
     def choose(self, cumulative: Ints, owners: Ints, u: Floats) -> Ints:
         """Choose an entry from the list of each owner for numbers u in [0, 1): indices into `states`.
@@ -167,17 +193,21 @@ class StringCounts:
         self._block = number, block
         return block[offset]
 
-    def up_to(self, longest: int) -> Counts:
-        """Return the numbers of strings of the lengths 0..longest that reach each state: (longest + 1, Q)."""
-        counts, known = [self._kept[0]], dict[bytes, int]()
-        for length in range(longest):
-            first = known.setdefault(counts[-1].ratios(), length)
-            if first < length:  # the counts of a group repeat in the end, but for a power of two
-                return _repeat(Counts(*map(np.stack, zip(*counts, strict=True))), first, longest)
+    def up_to(self, longest: int) -> CountsByLength:
+        """Return the numbers of strings of the lengths 0..longest that reach each state, but for powers of two."""
+        parts, known, length = [self._kept[0].rows(None)], dict[bytes, int](), 0
+        lengths = np.arange(longest + 1)
+        while length < longest:
+            last = parts[-1].rows(-1)
+            first = known.setdefault(last.ratios(), length)
+            if first < length:  # from here on the counts are those of an earlier length, but for a power of two
+                lengths = np.where(lengths < first, lengths, first + (lengths - first) % (length - first))
+                break
             if len(known) > MOST_RATIOS:
                 known.clear()
-            counts.append(self.in_edges.totals(counts[-1]))
-        return Counts(*map(np.stack, zip(*counts, strict=True)))
+            parts.append(self.in_edges.repeated_totals(last, min(STEPS, longest - length)))
+            length += len(parts[-1].mantissa)
+        return CountsByLength(Counts(*map(np.concatenate, zip(*parts, strict=True))), lengths)
 
     def last_transition_weights(self, length: int) -> Ints:
         """Return the cumulative weights of `in_edges` as last transitions of the strings of a length, (E + 1,)."""

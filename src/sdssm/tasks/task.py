@@ -23,7 +23,7 @@ from sdssm.tasks.ragged import (
     validate_lengths,
 )
 from sdssm.tasks.sampling import validate_sampling
-from sdssm.tasks.validity import LabelledTable, label_states
+from sdssm.tasks.validity import LabelledTable, ReachedStates, label_states
 
 # torch takes seconds to import, and is needed only where strings are drawn or labelled.
 if TYPE_CHECKING:
@@ -121,7 +121,21 @@ class Task:
             return False
         if self.valid is None:
             return True
-        return bool((self.valid.outputs[self._validity_states(length)] != 0).any())
+        return bool((self.valid.outputs[self._validity_states.at(length)] != 0).any())
+
+    def valid_lengths(self, longest: int) -> np.ndarray:
+        """Return the lengths 1..longest that have a valid string, in ascending order.
+
+        >>> from sdssm.tasks import get_task
+        >>> get_task("arithmetic").valid_lengths(6).tolist()
+        [1, 3, 5]
+        """
+        lengths = np.arange(1, longest + 1)
+        if self.valid is None:
+            return lengths
+        numbers, index = np.unique(self._validity_states.numbers(longest), return_inverse=True)
+        valid = [(self.valid.outputs[self._validity_states.at(number)] != 0).any() for number in numbers.tolist()]
+        return np.asarray(lengths[np.array(valid)[index][1:]])
 
     def longest_valid_length(self, length: int) -> int:
         """Return the greatest length up to this one that has a valid string.
@@ -136,18 +150,11 @@ class Task:
                 return candidate
         raise TaskError(f"{self.name} has no valid string of length {length} or less{self.nearest_lengths(length)}")
 
-    def _validity_states(self, length: int) -> np.ndarray:
-        """Return the states of `valid` that strings of this length reach. All shorter lengths are cached too."""
-        assert self.valid is not None
-        states = self._validity_states_by_length
-        while len(states) <= length:
-            states.append(np.unique(self.valid.table[states[-1]]))
-        return states[length]
-
     @cached_property
-    def _validity_states_by_length(self) -> list[np.ndarray]:
+    def _validity_states(self) -> ReachedStates:
+        """The states of `valid` that strings of each length reach."""
         assert self.valid is not None
-        return [np.array([self.valid.start])]
+        return ReachedStates(self.valid.table, self.valid.start)
 
     def possible_labels(self, longest: int, shortest: int = 1) -> frozenset[int]:
         """Return the labels that strings of length shortest..longest can have.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -97,3 +98,48 @@ def live_states(table: Ints, accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
     while (more := live | live[table].any(1)).sum() > live.sum():
         live = more
     return live
+
+
+class ReachedStates:
+    """The states that strings of each length reach: their sets repeat in the end, and each is computed once.
+
+    >>> third = ReachedStates(np.array([[1], [2], [0]]), 0)
+    >>> third.at(50_000).tolist(), third.numbers(5).tolist()
+    ([2], [0, 1, 2, 0, 1, 2])
+    """
+
+    def __init__(self, table: Ints, start: int) -> None:
+        self._table = table
+        self._sets = [np.array([start])]
+        self._number_of = {self._sets[0].tobytes(): 0}
+        self._first: int | None = None  # the set that follows the last one, if it was there before
+        self._lock = Lock()
+
+    def at(self, length: int) -> Ints:
+        """Return the states that strings of a length reach, in ascending order."""
+        self._compute(length)
+        return self._sets[self._number(length)]
+
+    def numbers(self, longest: int) -> Ints:
+        """Return for each of the lengths 0..longest the least length whose strings reach the same states."""
+        self._compute(longest)
+        numbers = np.arange(longest + 1)
+        if self._first is not None:
+            period = len(self._sets) - self._first
+            numbers = np.where(numbers < self._first, numbers, self._first + (numbers - self._first) % period)
+        return numbers
+
+    def _number(self, length: int) -> int:
+        if self._first is None or length < len(self._sets):
+            return length
+        return self._first + (length - self._first) % (len(self._sets) - self._first)
+
+    def _compute(self, length: int) -> None:
+        with self._lock:
+            while self._first is None and len(self._sets) <= length:
+                states = np.unique(self._table[self._sets[-1]])
+                number = self._number_of.setdefault(states.tobytes(), len(self._sets))
+                if number < len(self._sets):
+                    self._first = number
+                else:
+                    self._sets.append(states)

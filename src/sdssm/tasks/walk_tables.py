@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -74,7 +75,7 @@ class WalkTables:
                 f"thresholds, but the limit is {MOST_THRESHOLDS:,}; use shorter strings, or sampling='uniform'"
             )
         parts = [
-            _shared_walk(machine, longest) if k in walked else _MachineWalk.empty(machine, longest)
+            _MachineWalk.build(machine, longest) if k in walked else _MachineWalk.empty(machine, longest)
             for k, machine in enumerate(machines)
         ]
         first_state, first_edge, first_label = (
@@ -85,26 +86,36 @@ class WalkTables:
 
         def join(arrays: Sequence[np.ndarray], offsets: Ints | None = None) -> Tensor:
             shifted = arrays if offsets is None else [a + k for a, k in zip(arrays, offsets, strict=False)]
-            joined = np.concatenate(shifted, axis=-1)
-            stored = joined.view(np.int32) if joined.dtype == np.uint32 else joined.astype(np.int32)
-            return torch.from_numpy(stored).to(device)
+            return to_device(np.concatenate(shifted, axis=-1), np.int32)
 
-        def of_replicas(columns: Sequence[Ints]) -> Tensor:
-            return torch.from_numpy(np.stack(columns, axis=-1)[:, list(replicas)].copy()).to(device)
+        def join_rows(arrays: Sequence[np.ndarray], offsets: Ints | None = None) -> Tensor:
+            columns = []
+            for k, (part, rows) in enumerate(zip(parts, arrays, strict=True)):
+                shifted = rows if offsets is None else rows + offsets[k]
+                columns.append(part.repeat(to_device(shifted, np.int32)))
+            return columns[0] if len(columns) == 1 else torch.cat(columns, dim=-1)
+
+        def of_replicas(arrays: Sequence[Ints]) -> Tensor:
+            columns = [part.repeat(to_device(rows, np.int64)) for part, rows in zip(parts, arrays, strict=True)]
+            return torch.stack([columns[k] for k in replicas], dim=-1)
+
+        def to_device(array: np.ndarray, dtype: type[np.signedinteger[Any]]) -> Tensor:
+            stored = array.view(np.int32) if array.dtype == np.uint32 else array.astype(dtype, copy=False)
+            return torch.from_numpy(stored).to(device)
 
         first_edges = np.concatenate([part.first_edge[:-1] + k for part, k in zip(parts, first_edge, strict=False)])
         return cls(
             first_edge=torch.from_numpy(np.append(first_edges, first_edge[-1])).to(device),
             edges=join([part.edges for part in parts], first_state * n_symbols),
-            thresholds=join([part.thresholds for part in parts]),
+            thresholds=join_rows([part.thresholds for part in parts]),
             states=join([part.states for part in parts], first_state),
-            state_thresholds=join([part.state_thresholds for part in parts]),
+            state_thresholds=join_rows([part.state_thresholds for part in parts]),
             first_of_label=join([part.first_of_label[:-1] for part in parts], first_state),
             last_of_label=join([part.first_of_label[1:] - 1 for part in parts], first_state),
-            labels=join([part.labels for part in parts], first_label),
+            labels=join_rows([part.labels for part in parts], first_label),
             first_label=torch.from_numpy(first_label[list(replicas)]).to(device),
             n_labels=of_replicas([part.n_labels for part in parts]),
-            pairs=join([part.pairs for part in parts]),
+            pairs=join_rows([part.pairs for part in parts]),
             n_pairs=of_replicas([part.pairs[:, -1] for part in parts]),
             symbols=join([part.symbols.ravel() for part in parts]).view(-1, n_symbols),
             depth=longest_list.bit_length(),
@@ -112,8 +123,12 @@ class WalkTables:
 
 
 class _MachineWalk(NamedTuple):
-    """The tables of one machine, with its own numbers of states, transitions and labels."""
+    """The tables of one machine, with its own numbers of states, transitions and labels.
 
+    A table with a row for each length has only the rows that differ; `row` is the row of each length.
+    """
+
+    row: Ints
     first_edge: Ints
     edges: Ints
     thresholds: NDArray[np.uint32]
@@ -134,20 +149,27 @@ class _MachineWalk(NamedTuple):
     def longest_list(self) -> int:
         return max(len(self.symbols), int(np.diff(self.first_edge).max()))
 
+    def repeat(self, rows: Tensor) -> Tensor:
+        """Return the rows of a table for each length, (rows, ...) -> (longest, ...)."""
+        if len(rows) == len(self.row):
+            return rows
+        return rows.index_select(0, torch.from_numpy(self.row).to(rows.device))
+
     @classmethod
-    def empty(cls, machine: LabelledTable, longest: int, n_edges: int = 0, n_labels: int = 0) -> _MachineWalk:
-        """Return tables of zeros."""
-        n_states, rows = machine.n_states, longest
+    def empty(cls, machine: LabelledTable, longest: int) -> _MachineWalk:
+        """Return tables without transitions and labels."""
+        n_states = machine.n_states
         return cls(
+            row=np.zeros(longest, dtype=np.int64),
             first_edge=np.zeros(n_states + 1, dtype=np.int64),
-            edges=np.zeros(n_edges, dtype=np.int64),
-            thresholds=np.zeros((rows, n_edges), dtype=np.uint32),
+            edges=np.zeros(0, dtype=np.int64),
+            thresholds=np.zeros((1, 0), dtype=np.uint32),
             states=np.zeros(n_states, dtype=np.int64),
-            state_thresholds=np.zeros((rows, n_states), dtype=np.uint32),
-            first_of_label=np.zeros(n_labels + 1, dtype=np.int64),
-            labels=np.zeros((rows, n_labels), dtype=np.int64),
-            n_labels=np.zeros(rows, dtype=np.int64),
-            pairs=np.zeros((rows, n_states), dtype=np.int64),
+            state_thresholds=np.zeros((1, n_states), dtype=np.uint32),
+            first_of_label=np.zeros(1, dtype=np.int64),
+            labels=np.zeros((1, 0), dtype=np.int64),
+            n_labels=np.zeros(1, dtype=np.int64),
+            pairs=np.zeros((1, n_states), dtype=np.int64),
             symbols=np.zeros((n_states, machine.n_symbols), dtype=np.int64),
         )
 
@@ -155,42 +177,73 @@ class _MachineWalk(NamedTuple):
     def build(cls, machine: LabelledTable, longest: int) -> _MachineWalk:
         counts = StringCounts(machine)
         in_edges, by_label = counts.in_edges, counts.by_label
-        zeros = cls.empty(machine, longest, len(counts.edges), len(by_label.first) - 1)
-        walk = zeros._replace(
+        by_length = counts.up_to(longest)
+        row, n_states = by_length.row[:-1], machine.n_states
+        n_rows = int(row.max()) + 1
+        after = by_length.row[1 : n_rows + 1]  # the first lengths have a row each
+        reached = by_length.counts.mantissa > 0
+        # Most lengths reach the same states as the length before.
+        is_new = np.append(True, (reached[1:n_rows] != reached[: n_rows - 1]).any(1))
+        pairs = counts.cumulative_pairs(by_length.counts.rows(np.flatnonzero(is_new)))
+        is_new_after = np.append(True, (reached[after[1:]] != reached[after[:-1]]).any(1))
+        occurs = counts.has_label(by_length.counts.rows(after[is_new_after]))
+        ascending = np.argsort(~occurs, axis=1, kind="stable")  # the labels that occur come first
+        labels = np.where(np.take_along_axis(occurs, ascending, 1), ascending, 0)
+        numbers = np.cumsum(is_new_after) - 1
+        walk = cls(
+            row=row,
             first_edge=in_edges.first,
             edges=counts.edges,
+            thresholds=np.zeros((n_rows, len(counts.edges)), dtype=np.uint32),
+            states=np.zeros(n_states, dtype=np.int64),
+            state_thresholds=np.zeros((n_rows, n_states), dtype=np.uint32),
             first_of_label=by_label.first,
+            labels=labels[numbers],
+            n_labels=occurs.sum(1)[numbers],
+            pairs=pairs[np.cumsum(is_new) - 1],
             symbols=counts.valid_symbols,
         )
         walk.states[: len(by_label.states)] = by_label.states
-        all_counts = counts.up_to(longest)
         step = max(1, ROWS_AT_ONCE // max(1, len(counts.edges)))
-        for rows in (slice(first, min(first + step, longest)) for first in range(0, longest, step)):
-            before, after = all_counts.rows(rows), all_counts.rows(slice(rows.start + 1, rows.stop + 1))
-            walk.pairs[rows] = counts.cumulative_pairs(before)
-            walk.thresholds[rows] = in_edges.thresholds(in_edges.cumulative_weights(before))
-            of_states = by_label.thresholds(by_label.cumulative_weights(after))
-            walk.state_thresholds[rows, : len(by_label.states)] = of_states
-            occurs = counts.has_label(after)
-            walk.n_labels[rows] = occurs.sum(1)
-            ascending = np.argsort(~occurs, axis=1, kind="stable")  # the labels that occur come first
-            walk.labels[rows] = np.where(np.take_along_axis(occurs, ascending, 1), ascending, 0)
+        for rows in (slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)):
+            weights = in_edges.cumulative_weights(by_length.counts.rows(rows))
+            walk.thresholds[rows] = in_edges.thresholds(weights)
+            of_states = by_label.cumulative_weights(by_length.counts.rows(after[rows]))
+            walk.state_thresholds[rows, : len(by_label.states)] = by_label.thresholds(of_states)
         return walk
 
 
-def _shared_walk(machine: LabelledTable, longest: int) -> _MachineWalk:
-    """Return the tables of a machine; those of the last call again if that was for the same machine and length.
+class SharedWalkTables:
+    """The tables of one machine, built once for each length and device as long as a stream holds them.
 
-    Balanced and covering strings need the same tables, which take seconds for strings of 50,000 symbols.
+    Balanced and covering strings need the same tables, and those of 50,000 symbols take a while and much memory.
     """
-    table, labels = machine.table, machine.labels
-    return _cached_walk(table.tobytes(), table.shape, machine.start, labels.tobytes(), longest)
+
+    def __init__(self) -> None:
+        self._tables = WeakValueDictionary[object, WalkTables]()
+        self._locks = WeakValueDictionary[object, Lock]()  # other tables are built at the same time
+        self._lock = Lock()
+
+    def get(self, machine: LabelledTable, longest: int, device: torch.device) -> WalkTables:
+        """Return the tables for strings up to a length, with one replica; in another thread the same object."""
+        table, labels = machine.table, machine.labels
+        key = table.tobytes(), table.shape, machine.start, labels.tobytes(), longest, device
+        with self._lock:
+            own_lock = self._locks.setdefault(key, Lock())
+        with own_lock:
+            with self._lock:
+                tables = self._tables.get(key)
+            if tables is None:
+                tables = WalkTables.build([machine], [0], [0], longest, device)
+                if device.type == "cuda":  # other threads read them on other CUDA streams
+                    torch.cuda.current_stream(device).synchronize()
+                with self._lock:
+                    self._tables[key] = tables
+        return tables
 
 
-@lru_cache(maxsize=1)
-def _cached_walk(table: bytes, shape: tuple[int, ...], start: int, labels: bytes, longest: int) -> _MachineWalk:
-    states = np.frombuffer(table, dtype=np.int64).reshape(shape)
-    return _MachineWalk.build(LabelledTable(states, start, np.frombuffer(labels, dtype=np.int64)), longest)
+#: The tables of this process.
+SHARED_TABLES = SharedWalkTables()
 
 
 def _offsets(sizes: Sequence[int]) -> Ints:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
 from sdssm.evaluation.request import validate_request
 from sdssm.evaluation.sources import import_code
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE, read_stored
+from sdssm.experiments.execution.gpu_memory import evaluation_bytes, free_memory, table_bytes
+from sdssm.experiments.execution.in_flight import TaskEvaluations, run_in_flight
 from sdssm.experiments.execution.workers import worker_pool
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.specs.spec import EvaluationSpec
@@ -27,14 +29,17 @@ from sdssm.models.sent_models import SentModel, import_sent_models, send_models
 from sdssm.progress import SILENT, ProgressEvent, ProgressOption, ProgressReporter, report_progress
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.tasks import Task
+from sdssm.tasks.streamed_strings import SHARED_STRINGS
 from sdssm.training.signals import interrupt_on_signal
 
 #: The seed of the test strings, the same for all runs.
 STRING_SEED = 1
 #: A process evaluates about this many times a part of the runs.
 PARTS = 4
-#: Evaluations at the same time on a GPU: the strings of one leave most of it idle.
-STREAMS = 6
+#: Whether evaluations run in threads at the same time: the strings of one leave most of a GPU idle.
+HAS_STREAMS = {"cpu": False, "cuda": True}
+#: Evaluations at the same time on a GPU, and the tasks that they may belong to.
+STREAMS, MOST_TASKS = 6, 3
 #: A run folder, and the name of an evaluation file in it.
 EvaluationFile = tuple[Path, str]
 #: Called after each evaluation with the number of evaluations done and the total.
@@ -84,7 +89,7 @@ def evaluate_locally(
 ) -> None:
     """Compute and write evaluation files on this machine, in `workers` processes, or in threads of one on a GPU."""
     device = resolve_device(device)
-    has_streams = workers <= 1 and device.type == "cuda"
+    has_streams = workers <= 1 and HAS_STREAMS[device.type]
     is_serial = len(files) <= 1 or (workers <= 1 and not has_streams)
     models = () if is_serial or has_streams else models_of_files(files)
     call = partial(evaluate_group, spec=spec, device=str(device), models=models)
@@ -101,18 +106,47 @@ def evaluate_locally(
     pool_context = nullcontext() if is_serial else stream_pool(device) if has_streams else worker_pool(workers)
     with interrupt_on_signal(), pool_context as pool:
         if pool is None:
-            completed: Iterator[None] = map(partial(call, progress=report_part), groups)
+            completed = _call_in_turn(partial(call, progress=report_part), groups)
+        elif has_streams:
+            completed = _call_on_streams(pool, call, groups, spec, device)
         else:
-            tasks = groups_by_task(groups) if has_streams else [groups]
-            completed = chain.from_iterable(pool.map(call, task_groups) for task_groups in tasks)
-            groups = [group for task_groups in tasks for group in task_groups]
-        for group, _ in zip(groups, completed, strict=True):
-            for _ in group:
-                done += 1
-                if on_evaluated is not None:
-                    on_evaluated(done, len(files))
-            number += 1
-            reporter.update(done)
+            completed = (group for group, _ in zip(groups, pool.map(call, groups), strict=True))
+        with closing(completed):
+            for group in completed:
+                for _ in group:
+                    done += 1
+                    if on_evaluated is not None:
+                        on_evaluated(done, len(files))
+                number += 1
+                reporter.update(done)
+
+
+def _call_in_turn(
+    call: Callable[[list[EvaluationFile]], None], groups: Sequence[list[EvaluationFile]]
+) -> Generator[list[EvaluationFile]]:
+    for group in groups:
+        call(group)
+        yield group
+
+
+def _call_on_streams(
+    pool: Executor,
+    call: Callable[[list[EvaluationFile]], None],
+    groups: Sequence[list[EvaluationFile]],
+    spec: EvaluationSpec,
+    device: torch.device,
+) -> Generator[list[EvaluationFile]]:
+    """Evaluate groups of several tasks at the same time in threads; yield each group after its evaluation."""
+
+    def call_and_wait(group: list[EvaluationFile]) -> None:
+        try:
+            call(group)
+        finally:  # also after an error: the strings may be freed now
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()
+
+    tasks = (describe_task(task_groups, spec) for task_groups in groups_by_task(groups))
+    return run_in_flight(pool, call_and_wait, tasks, memory=free_memory(device), most=MOST_TASKS)
 
 
 def group_files(files: Sequence[EvaluationFile], most: int) -> list[list[EvaluationFile]]:
@@ -133,14 +167,27 @@ def group_files(files: Sequence[EvaluationFile], most: int) -> list[list[Evaluat
 
 
 def groups_by_task(groups: Sequence[list[EvaluationFile]]) -> list[list[list[EvaluationFile]]]:
-    """Return the groups of each task apart.
-
-    One task after the other: the memory of its strings must not be freed while another thread reads them.
-    """
+    """Return the groups of each task apart."""
     tasks = dict[str, list[list[EvaluationFile]]]()
     for group in groups:
         tasks.setdefault(RunFolder.open(group[0][0]).config.digest, []).append(group)
     return list(tasks.values())
+
+
+def describe_task(
+    groups: Sequence[list[EvaluationFile]], spec: EvaluationSpec
+) -> TaskEvaluations[list[EvaluationFile]]:
+    """Return the evaluations of one task with the memory that they need."""
+    needed, tables = list[float](), 0
+    for group in groups:
+        run = RunFolder.open(group[0][0]).config
+        lengths = spec.lengths if group[0][1] == LENGTHS_FILE else range(1, (spec.max_length or run.test_length) + 1)
+        try:
+            needed.append(evaluation_bytes(run, len(group), lengths, spec.strings))
+            tables = max(tables, table_bytes(run, lengths))
+        except Exception:  # of a model of others, or of a damaged run: its evaluation says what is wrong
+            needed.append(math.inf)
+    return TaskEvaluations(groups, sum(sorted(needed)[-STREAMS:]) + tables, SHARED_STRINGS.keep(run.digest))
 
 
 @contextmanager
@@ -148,7 +195,8 @@ def stream_pool(device: torch.device) -> Iterator[Executor]:
     """Provide threads, each with its own stream of a GPU, so that their kernels run at the same time."""
 
     def set_stream() -> None:
-        torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # torch's own
+        if device.type == "cuda":
+            torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # torch's own
 
     pool = ThreadPoolExecutor(STREAMS, initializer=set_stream)
     try:
