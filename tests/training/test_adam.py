@@ -153,7 +153,6 @@ def test_triton_kernels_match_the_torch_version(P: int, count: int, is_packed: b
             gradient[1, P // 2] = torch.nan
         if t == 4:
             loss[2] = torch.inf
-        options = {"triton": True, "count": count, "is_packed": is_packed}
         expected = torch_state.step(gradient, clip, loss)
         norm = triton_state.step(gradient, clip, loss, triton=True, count=count, is_packed=is_packed)
         torch.testing.assert_close(norm, expected, rtol=2e-6, atol=0, equal_nan=True)
