@@ -16,8 +16,8 @@ from tests.interpreted import interpreted
 #: The most kernels of a step. The time of a step of a few replicas grows with them.
 MOST = {
     "sd-ssm/paper@a5*3": 14,
-    "sd-ssm/paper@arithmetic*9:readout=mlp,hidden=64,dictionary=18": 67,
-    "sd-ssm/paper@arithmetic*9:readout=mlp,hidden=64,dictionary=18,dropout=0.1": 73,
+    "sd-ssm/paper@arithmetic*9:readout=mlp,hidden=64,dictionary=18": 30,
+    "sd-ssm/paper@arithmetic*9:readout=mlp,hidden=64,dictionary=18,dropout=0.1": 33,
     "complex-diagonal/paper@a5*3": 116,
     "complex-diagonal/paper@c2xc30*3:layers=2": 189,
     "regular-lrnn/paper@a5*3": 131,

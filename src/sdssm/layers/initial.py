@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sdssm.ops.layer_norm import layer_norm
 from sdssm.ops.linear import linear_map
 
 
@@ -31,6 +32,13 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return linear_map(x, self.weight, self.bias)
+
+
+class LayerNorm(nn.LayerNorm):
+    """`nn.LayerNorm` over the last dimension, with the kernels of `sdssm.ops.layer_norm`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight, self.bias, epsilon=self.eps)
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> Linear:
