@@ -33,6 +33,7 @@ from tests.ops.test_elman import ELMAN
 from tests.ops.test_filter import FILTER
 from tests.ops.test_lstm import LSTM
 from tests.ops.test_mixed import MIXED
+from tests.ops.test_phasors import PHASORS
 from tests.ops.test_readout import READOUT
 from tests.ops.test_selected import SELECTED
 from tests.ops.test_selective import SELECTIVE
@@ -53,6 +54,7 @@ OPERATIONS: list[Operation[Any]] = [
     SELECTED,
     READOUT,
     ATTENTION,
+    PHASORS,
 ]
 Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]
 

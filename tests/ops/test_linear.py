@@ -20,7 +20,7 @@ from tests.ops.differentiable import draws
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 #: Rows, inputs, results: smaller than a tile, few rows of many results, and several tiles of each with remainders.
-SIZES = [(5, 3, 7), (3, 20, 100), (70, 20, 66), (600, 40, 33)]
+SIZES = [(5, 3, 7), (3, 20, 100), (300, 20, 66), (600, 40, 33)]
 
 
 def leaves(R: int, M: int, K: int, F: int, bias: bool = True, device: str = "cpu", dtype: Any = None) -> list[Tensor]:

@@ -50,6 +50,19 @@ def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool 
     return layer
 
 
+def relu_mlp(inputs: int, hidden: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Sequential:
+    """Return Linear(inputs, hidden) -> ReLU -> Linear(hidden, outputs)."""
+    first = linear(inputs, hidden, generator, bias=bias)
+    return nn.Sequential(first, nn.ReLU(), linear(hidden, outputs, generator, bias=bias))
+
+
+def apply_relu_mlp(mlp: nn.Module, u: Tensor) -> Tensor:
+    """Apply the result of `relu_mlp`, with ReLU in the kernel of the first map."""
+    first, _, second = mlp.children()
+    out: Tensor = second(linear_map(u, first.weight, first.bias, "relu"))  # type: ignore[arg-type]  # of a linear map
+    return out
+
+
 def embedding(kind: str, symbols: int, width: int, generator: torch.Generator) -> nn.Parameter:
     """Return an embedding table (symbols, width).
 

@@ -49,6 +49,8 @@ LOADED = ProductTile(64, 64, 32, 4, 3)
 GRADIENT = ProductTile(32, 64, 64, 4)
 #: Programs of a launch of the product that keep weights: three for each multiprocessor of an H100 or H200.
 PROGRAMS = 396
+#: With more rows of each replica weights are reordered before they are loaded for each tile, in a kernel of its own.
+MANY_ROWS = 256
 #: For the gradient of the weights: the fewest rows of a piece, and the most pieces times tiles of a replica.
 #: They must not depend on the number of replicas.
 PIECE_ROWS, PIECES = 128, 24
@@ -212,7 +214,7 @@ def map_rows(
     before = torch.empty_like(out) if keep else None
     if out.numel():
         tile = KEPT if tile_side(K, KEPT.inputs) >= K else LOADED
-        if transpose and tile is LOADED and tile.rows < M:  # in this order they are faster to load many times
+        if transpose and tile is LOADED and M > MANY_ROWS:  # in this order they are faster to load
             weight, transpose = weight.transpose(1, 2).contiguous(), False
         columns = tile_side(N, tile.results)
         tiles, groups = triton.cdiv(M, tile.rows), triton.cdiv(N, columns)
