@@ -20,7 +20,7 @@ MOST = {
     "sd-ssm/paper@arithmetic*9:readout=mlp,hidden=64,dictionary=18,dropout=0.1": 33,
     "complex-diagonal/paper@a5*3": 35,
     "complex-diagonal/paper@c2xc30*3:layers=2": 71,
-    "regular-lrnn/paper@a5*3": 131,
+    "regular-lrnn/paper@a5*3": 39,
     "rnn/paper@a5*3": 26,
     "lstm/paper@a5*3": 27,
     "s4d/paper@parity*3": 74,

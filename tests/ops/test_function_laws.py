@@ -26,6 +26,7 @@ from tests.ops.differentiable import (
     outputs_and_gradients,
 )
 from tests.ops.test_attention import ATTENTION
+from tests.ops.test_block_norms import BLOCK_NORMS
 from tests.ops.test_column_mixture import COLUMN_MIXTURE
 from tests.ops.test_column_one_hot import COLUMN_ONE_HOT
 from tests.ops.test_delta import DELTA
@@ -55,6 +56,7 @@ OPERATIONS: list[Operation[Any]] = [
     READOUT,
     ATTENTION,
     PHASORS,
+    BLOCK_NORMS,
 ]
 Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]
 
