@@ -21,11 +21,11 @@ MOST = {
     "complex-diagonal/paper@a5*3": 35,
     "complex-diagonal/paper@c2xc30*3:layers=2": 71,
     "regular-lrnn/paper@a5*3": 39,
-    "rnn/paper@a5*3": 26,
-    "lstm/paper@a5*3": 27,
-    "s4d/paper@parity*3": 74,
-    "h3/paper@parity*3": 60,
-    "hyena/paper@parity*3": 53,
+    "rnn/paper@a5*3": 18,
+    "lstm/paper@a5*3": 18,
+    "s4d/paper@parity*3": 65,
+    "h3/paper@parity*3": 49,
+    "hyena/paper@parity*3": 42,
 }
 
 

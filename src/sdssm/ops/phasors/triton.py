@@ -17,7 +17,7 @@ BLOCK = 256
 
 
 @triton.jit
-def load_phasors(raw, row, n, inside, N):
+def load_phasors(raw, row, n, inside, N: tl.constexpr):
     """Return w / |w| and 1 / |w|; (1, 0) and 0 for zeros. No square overflows: the larger part is divided by first."""
     real = tl.load(raw + row * 2 * N + n, mask=inside, other=0.0)
     imaginary = tl.load(raw + row * 2 * N + N + n, mask=inside, other=0.0)
@@ -30,8 +30,8 @@ def load_phasors(raw, row, n, inside, N):
     return tl.where(zero, 1.0, real / size), imaginary / size, inverse
 
 
-@triton.jit(do_not_specialize=["count", "N"])
-def phasors_forward_kernel(raw, a, count, N, RADIUS: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["count"])
+def phasors_forward_kernel(raw, a, count, N: tl.constexpr, RADIUS: tl.constexpr, BLOCK: tl.constexpr):
     """Fill a (rows, N, 2) from raw (rows, 2 N)."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
@@ -40,8 +40,8 @@ def phasors_forward_kernel(raw, a, count, N, RADIUS: tl.constexpr, BLOCK: tl.con
     tl.store(a + 2 * at + 1, imaginary * RADIUS, mask=inside)
 
 
-@triton.jit(do_not_specialize=["count", "N"])
-def phasors_backward_kernel(grad, raw, draw, count, N, RADIUS: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["count"])
+def phasors_backward_kernel(grad, raw, draw, count, N: tl.constexpr, RADIUS: tl.constexpr, BLOCK: tl.constexpr):
     """Fill draw (rows, 2 N): the part of grad (rows, N, 2) along the circle, over |w|."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
@@ -62,7 +62,7 @@ def forward(raw: Tensor, radius: float) -> tuple[Tensor]:
     count = raw.numel() // 2
     if count:
         phasors_forward_kernel[(triton.cdiv(count, BLOCK),)](
-            raw, a, count, double // 2, RADIUS=radius, BLOCK=BLOCK, num_warps=4
+            raw, a, count, N=double // 2, RADIUS=radius, BLOCK=BLOCK, num_warps=4
         )
     return (a,)
 
@@ -72,6 +72,6 @@ def backward(grad: Tensor, raw: Tensor, a: Tensor, radius: float) -> tuple[Tenso
     draw, count = torch.empty_like(raw), raw.numel() // 2
     if count:
         phasors_backward_kernel[(triton.cdiv(count, BLOCK),)](
-            grad, raw, draw, count, raw.shape[-1] // 2, RADIUS=radius, BLOCK=BLOCK, num_warps=4
+            grad, raw, draw, count, N=raw.shape[-1] // 2, RADIUS=radius, BLOCK=BLOCK, num_warps=4
         )
     return (draw,)
