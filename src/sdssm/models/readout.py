@@ -9,6 +9,7 @@ from torch.nn import functional
 from sdssm import ops
 from sdssm.layers import initial
 from sdssm.models.settings import ModelSettings
+from sdssm.ops.backend import has_kernels
 from sdssm.ops.dropout import dropout
 from sdssm.ops.linear import linear_map
 
@@ -112,12 +113,12 @@ class Readout(nn.Module):
         With a centre for each state it is the cross-entropy of the labels alone; `state_targets.state_loss` is the loss
         that such a model is trained with.
         """
-        if self.hidden is not None:  # LayerNorm is before the hidden layer, and not part of the loss
+        if self.hidden is not None and has_kernels(x):  # on a CPU the operations of torch are faster
             h, bias = self._hidden_units(x if norm is None else norm(x), noise), self.bias
             weight = self._rows(vectors)
             return ops.readout_loss(h, weight, labels, bias=bias, norm=False, exact_gradient=exact_gradient)
-        if self.centre_labels is not None:
-            logits = self(x if norm is None else norm(x), vectors)
+        if self.hidden is not None or self.centre_labels is not None:
+            logits = self(x if norm is None else norm(x), vectors, noise)
             loss = ops.cross_entropy(logits, labels, exact_gradient=exact_gradient)
             return loss, (logits.argmax(-1) == labels).sum()
         weight = self._rows(vectors)
