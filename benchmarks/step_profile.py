@@ -1,8 +1,9 @@
 """Show where the time of a training step goes on a GPU: `python -m benchmarks.step_profile [CASE ...] [--length L]`.
 
-A case is `MODEL[/PRESET]@TASK*REPLICAS`, such as `sd-ssm/paper@a5*64`. For each case the script prints the time of a
-step, how many kernels it launches, how much of the time a kernel runs, and the kernels that take the most. With
-`--length 40` all strings have 40 symbols, as in `benchmarks.models`; otherwise their lengths are those of the preset.
+A case is `MODEL[/PRESET]@TASK*REPLICAS[:NAME=VALUE,...]`, such as `sd-ssm/paper@a5*64`. For each case the script prints
+the time of a step, how many kernels it launches, how much of the time a kernel runs, and the kernels that take most.
+With `--length 40` all strings have 40 symbols, as in `benchmarks.models`; otherwise their lengths are those of the
+preset. `benchmarks.step_launches` counts the kernels without a GPU.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ from collections import defaultdict
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-import sdssm
-from sdssm.models import default_preset
-from sdssm.runs.schema import create_config, resolve_settings
+from benchmarks.step_cases import read_case
 from sdssm.training.engine import STEPS_PER_BLOCK, TrainingEngine
 
 CASES = (
@@ -27,7 +26,6 @@ CASES = (
     "transformer@parity*16",
     "mamba@parity*16",
 )
-CASE = re.compile(r"(?P<model>[\w-]+)(/(?P<preset>[\w-]+))?@(?P<task>[^*]+)\*(?P<replicas>\d+)")
 #: Steps that are timed, and steps that are profiled.
 TIMED, PROFILED = 300, 50
 #: The batch size where the length is given.
@@ -36,15 +34,8 @@ BATCH = 128
 
 def new_engine(case: str, length: int | None) -> TrainingEngine:
     """Return the engine of a case on the GPU, for strings of one length if it is given."""
-    match = CASE.fullmatch(case)
-    if match is None:
-        raise SystemExit(f"a case is MODEL[/PRESET]@TASK*REPLICAS, got {case!r}; for example {CASES[0]}")
-    model, task = match["model"], sdssm.task(match["task"])
-    preset = match["preset"] or default_preset(model)
-    settings = {"batch": BATCH, "train_length": length, "curriculum": "fixed"} if length else {}
-    resolved = resolve_settings(model, preset, task.name, settings)
-    runs = [create_config(task, seed, resolved, preset) for seed in range(int(match["replicas"]))]
-    return TrainingEngine(task, runs, torch.device("cuda"))
+    changes = {"batch": BATCH, "train_length": length, "curriculum": "fixed"} if length else {}
+    return TrainingEngine(*read_case(case, changes), torch.device("cuda"))
 
 
 def step_time(engine: TrainingEngine) -> float:

@@ -26,6 +26,7 @@ from tests.ops.differentiable import (
     outputs_and_gradients,
 )
 from tests.ops.test_attention import ATTENTION
+from tests.ops.test_block_norms import BLOCK_NORMS
 from tests.ops.test_column_mixture import COLUMN_MIXTURE
 from tests.ops.test_column_one_hot import COLUMN_ONE_HOT
 from tests.ops.test_delta import DELTA
@@ -33,6 +34,7 @@ from tests.ops.test_elman import ELMAN
 from tests.ops.test_filter import FILTER
 from tests.ops.test_lstm import LSTM
 from tests.ops.test_mixed import MIXED
+from tests.ops.test_phasors import PHASORS
 from tests.ops.test_readout import READOUT
 from tests.ops.test_selected import SELECTED
 from tests.ops.test_selective import SELECTIVE
@@ -53,6 +55,8 @@ OPERATIONS: list[Operation[Any]] = [
     SELECTED,
     READOUT,
     ATTENTION,
+    PHASORS,
+    BLOCK_NORMS,
 ]
 Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]
 

@@ -19,8 +19,8 @@ from tests.ops.cases import assert_same
 from tests.ops.differentiable import draws
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-#: Rows, inputs, results: smaller than a tile, and several tiles of each with remainders.
-SIZES = [(5, 3, 7), (70, 20, 66), (600, 40, 33)]
+#: Rows, inputs, results: smaller than a tile, few rows of many results, and several tiles of each with remainders.
+SIZES = [(5, 3, 7), (3, 20, 100), (300, 20, 66), (600, 40, 33)]
 
 
 def leaves(R: int, M: int, K: int, F: int, bias: bool = True, device: str = "cpu", dtype: Any = None) -> list[Tensor]:
@@ -80,6 +80,17 @@ def test_a_wrong_gradient_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @interpreted
+def test_relu_keeps_nan() -> None:
+    """A replica that has diverged is recognised by its loss."""
+    x, weight = (torch.ones(2, 3) * torch.tensor([[torch.nan], [1.0]])).requires_grad_(), -torch.ones(4, 3)
+    with ops.use_backend("triton"):
+        y = linear_map(x, weight, activation="relu")
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert y[0].isnan().all() and not y[1].any()
+    assert torch.equal(gradient, torch.tensor([[-4.0] * 3, [0.0] * 3]))
+
+
+@interpreted
 def test_no_rows_have_zero_gradients() -> None:
     with ops.use_backend("triton"):
         assert not any(value.any() for value in results(leaves(2, 0, 3, 7), "none").values())
@@ -126,10 +137,13 @@ def test_compiles_ahead_of_time(
 
     launched: list[str] = []
     monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, launched))
-    x, weight, bias = (tensor.detach() for tensor in leaves(2, 600, K, F, dtype=dtype))
-    y, *rest = triton.forward(x, weight, bias, activation)
-    triton.backward(y, x, weight, bias, y, *rest, activation)
-    assert launched[:3] == ["linear_product_kernel", "linear_product_kernel", "linear_weight_gradient_kernel"]
+    kernels = ["linear_product_kernel", "linear_product_kernel", "linear_weight_gradient_kernel"]
+    for rows in (600, 3):
+        launched.clear()
+        x, weight, bias = (tensor.detach() for tensor in leaves(2, rows, K, F, dtype=dtype))
+        y, *rest = triton.forward(x, weight, bias, activation)
+        triton.backward(y, x, weight, bias, y, *rest, activation)
+        assert launched == [*kernels, *(["partial_sums_kernel"] if rows == 600 else [])]
 
 
 ones = torch.ones

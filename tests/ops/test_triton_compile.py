@@ -121,6 +121,15 @@ def compiled_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     return names
 
 
+def test_the_gradient_of_complex_numbers_compiles(compiled_kernels: list[str]) -> None:
+    from sdssm.ops._triton.previous_products import previous_products
+
+    A = new(2, 48, 60, dtype=torch.complex64)
+    for x0 in (A[:, 0], None):
+        assert previous_products(new(2, 48, 120), A, x0, A).shape == A.shape
+    assert set(compiled_kernels) == {"previous_products_kernel"}
+
+
 @pytest.mark.parametrize(
     ("R", "B", "V", "N", "rescale"),
     [(2, 1024, 2, 64, True), (3, 1024, 2, 64, True), (3, 1024, 4, 60, False), (150, 16, 2, 64, True)],

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sdssm import ops
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer
+from sdssm.layers.mixer import Mixer, select_rows
 from sdssm.layers.settings import ComplexDiagonalSettings
 from sdssm.ops.linear import linear_map
+from sdssm.ops.phasors import unit_phasors
+from sdssm.ops.tables import cached_table
+
+
+@cached_table
+def one() -> Tensor:
+    """Return the number 1, (1,)."""
+    return torch.ones(1)
 
 
 class ComplexDiagonal(Mixer):
@@ -50,12 +59,7 @@ class ComplexDiagonal(Mixer):
         else:
             sizes, bias = [(n, n), (n, n)], False
         self.generator = nn.ModuleList(
-            nn.Sequential(
-                initial.linear(width, hidden, generator, bias=bias),
-                nn.ReLU(),
-                initial.linear(hidden, outputs, generator, bias=bias),
-            )
-            for hidden, outputs in sizes
+            initial.relu_mlp(width, hidden, outputs, generator, bias=bias) for hidden, outputs in sizes
         )
         bound = (3 / (n + width)) ** 0.5
         # Real and imaginary parts, (2, n, D).
@@ -80,12 +84,8 @@ class ComplexDiagonal(Mixer):
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         """Return transitions (..., n, 2) and, with B, inputs B u (..., n, 2): real and imaginary parts."""
-        raw = torch.cat([mlp(u) for mlp in self.generator], dim=-1)
-        real, imaginary = raw.chunk(2, dim=-1)
-        zero = (real == 0) & (imaginary == 0)
-        real, imaginary = torch.where(zero, 1, real), torch.where(zero, 0, imaginary)
-        size = torch.hypot(real, imaginary)  # the squares neither overflow nor underflow
-        a = torch.stack([real, imaginary], dim=-1) * (self.settings.radius / size)[..., None]
+        raw = [initial.apply_relu_mlp(mlp, u) for mlp in self.generator]
+        a = unit_phasors(raw[0] if len(raw) == 1 else torch.cat(raw, dim=-1), self.settings.radius)
         if self.input_matrix is None:
             return (a,)
         drive = linear_map(u, self.input_matrix.flatten(0, 1))
@@ -105,6 +105,30 @@ class ComplexDiagonal(Mixer):
         states, final = ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
         return self._read(states), final if carry else None
 
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return the output at the end of each row only, which is the final state: (B, 1, 2n)."""
+        a, b = self._complex(parts)
+        _, final = ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
+        return self._read(final)[:, None]
+
+    def mix_symbols_end(
+        self,
+        symbols: Any,
+        tokens: Tensor,
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        return self.mix_end(tuple(select_rows(part, tokens) for part in symbols), state, lengths=lengths)
+
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         a, b = self._complex(self.parts(u))
@@ -116,7 +140,7 @@ class ComplexDiagonal(Mixer):
         return a, b[0] if b else None
 
     def _start(self, state: Tensor | None) -> Tensor:
-        return torch.complex(self.phase.cos(), self.phase.sin()) if state is None else state
+        return torch.polar(one(self.phase), self.phase) if state is None else state
 
     def _read(self, x: Tensor) -> Tensor:
-        return torch.cat([x.real, x.imag], dim=-1)
+        return torch.view_as_real(x).mT.flatten(-2)  # [Re x; Im x] in one copy, as its gradient

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sdssm.ops.layer_norm import layer_norm
 from sdssm.ops.linear import linear_map
 
 
@@ -33,6 +34,13 @@ class Linear(nn.Linear):
         return linear_map(x, self.weight, self.bias)
 
 
+class LayerNorm(nn.LayerNorm):
+    """`nn.LayerNorm` over the last dimension, with the kernels of `sdssm.ops.layer_norm`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight, self.bias, epsilon=self.eps)
+
+
 def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> Linear:
     """Return a linear map initialised as in torch: weight and bias uniform on +-1/sqrt(inputs)."""
     layer = Linear(inputs, outputs, bias=bias, device="meta")  # so that torch draws no random numbers
@@ -40,6 +48,19 @@ def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool 
     if bias:
         layer.bias = uniform((outputs,), inputs**-0.5, generator)
     return layer
+
+
+def relu_mlp(inputs: int, hidden: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Sequential:
+    """Return Linear(inputs, hidden) -> ReLU -> Linear(hidden, outputs)."""
+    first = linear(inputs, hidden, generator, bias=bias)
+    return nn.Sequential(first, nn.ReLU(), linear(hidden, outputs, generator, bias=bias))
+
+
+def apply_relu_mlp(mlp: nn.Module, u: Tensor) -> Tensor:
+    """Apply the result of `relu_mlp`, with ReLU in the kernel of the first map."""
+    first, _, second = mlp.children()
+    out: Tensor = second(linear_map(u, first.weight, first.bias, "relu"))  # type: ignore[arg-type]  # of a linear map
+    return out
 
 
 def embedding(kind: str, symbols: int, width: int, generator: torch.Generator) -> nn.Parameter:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import ModelError, format_value
 from sdssm.ops.table_rows import table_rows
+from sdssm.ops.tables import cached_table
 from sdssm.settings import check_at_least
 
 #: The state of a recurrent mixer: tensors (B, ...), alone or in nested tuples, lists and dicts; None before the first
@@ -151,8 +152,7 @@ class Mixer(nn.Module, ABC):
     def symbol_parts(self, table: Tensor | None) -> Any:
         """Compute `parts` for each symbol, from a table of inputs (V, D); None is the identity (one-hot)."""
         if table is None:
-            like = next(self.parameters())
-            table = torch.eye(self.width, dtype=like.dtype, device=like.device)
+            table = identity(next(self.parameters()), self.width)
         return self.parts(table)
 
     def mix_symbols(
@@ -226,6 +226,12 @@ class Mixer(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         return f"width={self.width}, {self.settings}"
+
+
+@cached_table
+def identity(size: int) -> Tensor:
+    """Return the identity (N, N), the inputs of one-hot symbols."""
+    return torch.eye(size)
 
 
 def map_state(change: Callable[[Tensor], Tensor], state: MixerState) -> MixerState:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sdssm import ops
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer
+from sdssm.layers.mixer import Mixer, select_rows
 from sdssm.layers.settings import RegularLrnnSettings
+from sdssm.ops.block_norms import normalised_blocks
 
 
 class RegularLrnn(Mixer):
@@ -39,8 +42,8 @@ class RegularLrnn(Mixer):
         settings = settings or RegularLrnnSettings()
         super().__init__(width, settings)
         n, entries = settings.state, settings.state * settings.block_size
-        self.generator = _mlp(width, entries, generator)
-        self.drive = _mlp(width, n, generator)
+        self.generator = initial.relu_mlp(width, entries, entries, generator)
+        self.drive = initial.relu_mlp(width, n, n, generator)
         self.initial_state = initial.normal((n,), generator)
 
     @property
@@ -68,8 +71,9 @@ class RegularLrnn(Mixer):
     def parts(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Return blocks (..., H, S, S) and v (..., N), from u (..., D)."""
         S = self.settings.block_size
-        A = self.generator(u).unflatten(-1, (-1, S, S))
-        return self._normalise(A), self.drive(u)
+        A = initial.apply_relu_mlp(self.generator, u).reshape(*u.shape[:-1], -1, S, S)
+        A = normalised_blocks(A, self.settings.column_norm, self.settings.normalisation)
+        return A, initial.apply_relu_mlp(self.drive, u)
 
     def mix(
         self,
@@ -85,6 +89,30 @@ class RegularLrnn(Mixer):
         states, final = ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
         return states, final if carry else None
 
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return the output at the end of each row only, which is the final state: (B, 1, N)."""
+        A, v = parts
+        _, final = ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
+        return final[:, None]
+
+    def mix_symbols_end(
+        self,
+        symbols: Any,
+        tokens: Tensor,
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        return self.mix_end(tuple(select_rows(part, tokens) for part in symbols), state, lengths=lengths)
+
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), state (B, N) -> output and next state, which are the same."""
         A, v = self.parts(u)
@@ -93,20 +121,3 @@ class RegularLrnn(Mixer):
 
     def _start(self, state: Tensor | None) -> Tensor:
         return self.initial_state if state is None else state
-
-    def _normalise(self, A: Tensor) -> Tensor:
-        if self.settings.normalisation == "largest":
-            A = A - A.mean(dim=-2, keepdim=True)
-        # Its gradient at a column of zeros is zero, unlike that of (sum |a|^p)^(1/p).
-        norms: Tensor = torch.linalg.vector_norm(A, ord=self.settings.column_norm, dim=-2, keepdim=True)
-        if self.settings.normalisation == "columns":
-            return A / norms.clamp(min=1)
-        largest = norms.amax(dim=-1, keepdim=True)
-        return A / torch.where(largest == 0, 1, largest)  # a block of zeros stays zero
-
-
-def _mlp(inputs: int, outputs: int, generator: torch.Generator) -> nn.Sequential:
-    """Return Linear(inputs, outputs) -> ReLU -> Linear(outputs, outputs)."""
-    return nn.Sequential(
-        initial.linear(inputs, outputs, generator), nn.ReLU(), initial.linear(outputs, outputs, generator)
-    )

@@ -38,7 +38,7 @@ class Block(nn.Module):
         self.kind, self.is_last = settings.blocks, last
         self.dropout = settings.block_dropout
         has_norm = self.kind in ("pre-norm", "post-norm", "last-bare")
-        self.norm = nn.LayerNorm(width) if has_norm else None
+        self.norm = initial.LayerNorm(width) if has_norm else None
         self.mixer = build_mixer(settings, width, generator)
         features = self.mixer.outputs
         residual = self.kind in ("pre-norm", "post-norm")
@@ -55,7 +55,7 @@ class Block(nn.Module):
             width = getattr(settings.mixer, "state", width)
             self.hidden, self.back = (initial.linear(features, out, generator) for out in (features, width))
         elif settings.feed_forward is not None:
-            self.second_norm = nn.LayerNorm(width)
+            self.second_norm = initial.LayerNorm(width)
             self.hidden = initial.linear(width, settings.feed_forward, generator)
             self.back = initial.linear(settings.feed_forward, width, generator)
         self.activation = settings.activation if residual else "relu"

@@ -9,7 +9,9 @@ from torch.nn import functional
 from sdssm import ops
 from sdssm.layers import initial
 from sdssm.models.settings import ModelSettings
-from sdssm.ops.residual.reference import apply_dropout
+from sdssm.ops.backend import has_kernels
+from sdssm.ops.dropout import dropout
+from sdssm.ops.linear import linear_map
 
 #: The epsilon of LayerNorm, as published.
 EPSILON = 1e-5
@@ -66,9 +68,13 @@ class Readout(nn.Module):
             )
             return logits if self.centre_labels is None else self._best_of_labels(logits)
         if self.hidden is not None:
-            h = torch.relu(self.hidden(h))
-            h = apply_dropout(h, self.dropout, noise)
+            h = self._hidden_units(h, noise)
         return functional.linear(h, weight, self.bias)
+
+    def _hidden_units(self, h: Tensor, noise: Tensor | None) -> Tensor:
+        """Return the hidden units after dropout: (..., F) -> (..., H)."""
+        assert self.hidden is not None
+        return dropout(linear_map(h, self.hidden.weight, self.hidden.bias, "relu"), noise, self.dropout)
 
     def assign_centres(self, labels: Tensor) -> None:
         """Let the first centres stand for states with these labels, (Q,)."""
@@ -107,6 +113,10 @@ class Readout(nn.Module):
         With a centre for each state it is the cross-entropy of the labels alone; `state_targets.state_loss` is the loss
         that such a model is trained with.
         """
+        if self.hidden is not None and has_kernels(x):  # on a CPU the operations of torch are faster
+            h, bias = self._hidden_units(x if norm is None else norm(x), noise), self.bias
+            weight = self._rows(vectors)
+            return ops.readout_loss(h, weight, labels, bias=bias, norm=False, exact_gradient=exact_gradient)
         if self.hidden is not None or self.centre_labels is not None:
             logits = self(x if norm is None else norm(x), vectors, noise)
             loss = ops.cross_entropy(logits, labels, exact_gradient=exact_gradient)
@@ -152,4 +162,4 @@ class Readout(nn.Module):
 
 def make_layer_norm(kind: str, width: int) -> nn.LayerNorm | None:
     """Build the LayerNorm before the readout; None for kind "none"."""
-    return None if kind == "none" else nn.LayerNorm(width, eps=EPSILON, elementwise_affine=kind == "affine")
+    return None if kind == "none" else initial.LayerNorm(width, eps=EPSILON, elementwise_affine=kind == "affine")

@@ -222,7 +222,7 @@ class Stack(nn.Module):
                     mixed, x = mixer.mix(parts, before, carry=carry, **options)
             # The numbers of all blocks are passed on as they are in memory; each block selects its own.
             drops, slot = noise["blocks"].flatten(1, 2) if "blocks" in noise else None, 2 * i
-            if only_ends:
+            if only_ends and block.is_residual:
                 h = last_position(h, lengths)
                 if drops is not None:
                     last = last_position(drops[:, slot : slot + 2].movedim(2, 0), lengths)  # (B, 1, 2, D)

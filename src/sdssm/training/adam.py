@@ -15,6 +15,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sdssm.ops import backend
+
 #: The value that `torch.nn.utils.clip_grad_norm_` adds to the norm.
 CLIP_EPS = 1e-6
 #: At most so many gradients are read where they are on a GPU, by kernels with code for each; more are joined first.
@@ -61,7 +63,7 @@ def adam_step(
     """
     parts = [gradients] if isinstance(gradients, Tensor) else list(gradients)
     settings = lr, weight_decay, bias1, bias2
-    if parameters.is_cuda and parameters.dtype == torch.float32 and importlib.util.find_spec("triton"):
+    if backend.is_on_gpu(parameters) and parameters.dtype == torch.float32 and importlib.util.find_spec("triton"):
         from sdssm.training import adam_triton
 
         return adam_triton.adam_step(

@@ -14,6 +14,7 @@ from torch.func import functional_call, vmap
 from sdssm.models import Classifier, TokenModel, WrappedModule
 from sdssm.models.names import tensors_for_file
 from sdssm.models.state_targets import state_loss
+from sdssm.ops import backend
 from sdssm.training.adam import MOST_PACKED, join_parts
 from sdssm.training.batch_pieces import gradient_of_pieces
 from sdssm.training.direct_gradient import DirectGradient, supports
@@ -129,7 +130,8 @@ class SideBySideReplicas(Replicas):
         self.template = _Loss(copy.deepcopy(models[0])).to(device).train()
         # On a GPU the kernels read parameters that are contiguous. Those of several replicas are not in `flat`, and to
         # copy them for each operation takes several kernels a step; `adam_step` writes this copy at once.
-        is_copied = device.type == "cuda" and len(models) > 1 and len(self.slots) <= MOST_PACKED
+        is_on_gpu = backend.is_on_gpu(self.flat)
+        is_copied = is_on_gpu and len(models) > 1 and len(self.slots) <= MOST_PACKED
         is_copied = is_copied and all(slot.dtype == torch.float32 for slot in self.slots)
         self.packed = torch.empty_like(self.flat).view(-1) if is_copied else None
         self._copy_leaves()
@@ -141,7 +143,7 @@ class SideBySideReplicas(Replicas):
             for name in _constants(models[0])
         }
         self._ones = torch.ones(len(models), dtype=self.flat.dtype, device=device)
-        is_bound = len(models) == 1 and device.type == "cpu" and isinstance(models[0], Classifier)
+        is_bound = len(models) == 1 and not is_on_gpu and isinstance(models[0], Classifier)
         self._bound = self._bind() if is_bound and all(slot.dtype == self.flat.dtype for slot in self.slots) else None
         has_direct = self._bound is not None and supports(self._bound.model)
         self._direct = DirectGradient(self._bound.model) if self._bound is not None and has_direct else None
@@ -186,7 +188,7 @@ class SideBySideReplicas(Replicas):
             loss, correct = loss.unsqueeze(0), correct.unsqueeze(0)
         else:
             loss, correct = vmap(self._loss)({**parameters, **constants}, dict(inputs))
-        if loss.device.type == "cpu":
+        if not backend.is_on_gpu(loss):
             # The same gradients. With gradients of its outputs given, torch imports sympy: a quarter of a second.
             grads = torch.autograd.grad(loss.sum(), self.leaves, allow_unused=True)
         else:  # no kernels for the sum and its gradient

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -58,3 +60,33 @@ def sum_parts(parts: Tensor, dtype: torch.dtype, head: int | None = None) -> tup
         num_warps=4,
     )
     return out, rest
+
+
+class Parts(NamedTuple):
+    """Where a kernel stores parts of two kinds of sums: (groups, head) and (groups, rest).
+
+    Part i of group g starts at (i groups + g) `head_row` of `heads`, and at (i groups + g) `rest_row` of `rests`. A
+    single part is the sum itself, so that no second kernel is needed.
+    """
+
+    heads: Tensor
+    rests: Tensor
+    head_row: int
+    rest_row: int
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Return the sums, (groups, head) and (groups, rest)."""
+        if self.heads.dim() == 2:
+            return self.heads, self.rests
+        head, rest = sum_parts(self.heads, self.heads.dtype, self.head_row - self.rests.shape[1])
+        assert rest is not None
+        return head, rest
+
+
+def new_parts(like: Tensor, count: int, groups: int, head: int, rest: int) -> Parts:
+    """Return memory for `count` parts of the sums, with dtype and device of a tensor."""
+    if count == 1:
+        return Parts(like.new_empty(groups, head), like.new_empty(groups, rest), head, rest)
+    row = head + rest
+    parts = like.new_empty(count, groups, row)
+    return Parts(parts, parts.view(-1, row)[:, head:], row, row)

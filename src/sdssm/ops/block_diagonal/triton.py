@@ -5,13 +5,12 @@ Block h acts on the entries h*S .. h*S+S-1 of the state; `rescale` divides by th
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from sdssm.ops._triton.previous_products import previous_products
 from sdssm.ops._triton.scan import scan_backward, scan_forward
 from sdssm.ops._triton.source import Source
 from sdssm.ops._triton.tile import DENSE
-from sdssm.ops.transitions import previous_states
 
 
 def source_of(A: Tensor) -> Source:
@@ -36,7 +35,4 @@ def backward(
     dA (B, L, H, S, S) = dz_t x_{t-1}^T for each block, db (B, L, N) = dz_t.
     """
     adjoints, dx0, _ = scan_backward(source_of(A), grad_states, grad_final, lengths, states, factors, rescale, mode)
-    before = previous_states(states, x0).view(A.shape[:-1])
-    dA = torch.empty_like(A)
-    torch.mul(adjoints.view(A.shape[:-1]).unsqueeze(-1), before.unsqueeze(-2), out=dA)
-    return dA, None if b is None else adjoints.to(b.dtype), dx0.to(A.dtype)
+    return previous_products(adjoints, states, x0, A), None if b is None else adjoints.to(b.dtype), dx0.to(A.dtype)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sdssm.ops._triton.previous_products import previous_products
 from sdssm.ops._triton.scan import scan_backward, scan_forward
 from sdssm.ops._triton.source import Source
 from sdssm.ops._triton.tile import COMPLEX, DENSE
-from sdssm.ops.transitions import previous_states
 
 
 def pairs(x: Tensor | None) -> Tensor | None:
@@ -54,6 +54,4 @@ def backward(
     adjoints, dx0, _ = scan_backward(
         source_of(A), pairs(grad_states), pairs(grad_final), lengths, real_states, factors, rescale, mode
     )
-    dz = torch.view_as_complex(adjoints.view(*adjoints.shape[:-1], -1, 2)) if A.is_complex() else adjoints
-    dA = (dz * previous_states(states, x0).conj()).to(A.dtype)
-    return dA, None if b is None else numbers(adjoints, b), numbers(dx0, A)
+    return previous_products(adjoints, states, x0, A), None if b is None else numbers(adjoints, b), numbers(dx0, A)

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Linear maps on NVIDIA GPUs: one kernel forward; one for the gradient of x, one and a sum for that of the parameters.
+"""Linear maps on NVIDIA GPUs: one kernel forward, one for the gradient of x, and one for that of the parameters.
 
 The products run on tensor cores, as three products of TF32 parts, so that the error is that of plain float32 (see
 `_triton/tensor_cores.py`; `tests/ops/test_linear.py` compares both with float64). float64 numbers are multiplied as
@@ -8,8 +8,8 @@ they are. If a tile has all inputs, a program splits its weights once and keeps 
 over tiles of rows.
 
 Bias and activation are applied to the sums in registers, and the derivative of the activation to gradients when they
-are loaded. The gradients of weight and bias are sums over all rows: each piece of the rows stores a partial sum, and
-the partial sums are added in an order that does not depend on the number of replicas.
+are loaded. The gradients of weight and bias are sums over all rows: if there are many, each piece of the rows stores a
+partial sum, and one more kernel adds them in an order that does not depend on the number of replicas.
 
 Constants of the kernels: K entries of an input and N of a result, TM rows, TN results and TK inputs of a tile, WK and
 WN the distances in memory of consecutive inputs and results in the weights, KIND the activation.
@@ -25,7 +25,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.activations import activation, activation_slope
-from sdssm.ops._triton.partial_sums import sum_parts
+from sdssm.ops._triton.partial_sums import new_parts
 from sdssm.ops._triton.source import has_tensor_cores
 from sdssm.ops._triton.tensor_cores import multiply, multiply_rows, split, split_nearest
 from sdssm.ops.padding import next_power_of_two
@@ -49,6 +49,8 @@ LOADED = ProductTile(64, 64, 32, 4, 3)
 GRADIENT = ProductTile(32, 64, 64, 4)
 #: Programs of a launch of the product that keep weights: three for each multiprocessor of an H100 or H200.
 PROGRAMS = 396
+#: With more rows of each replica weights are reordered before they are loaded for each tile, in a kernel of its own.
+MANY_ROWS = 256
 #: For the gradient of the weights: the fewest rows of a piece, and the most pieces times tiles of a replica.
 #: They must not depend on the number of replicas.
 PIECE_ROWS, PIECES = 128, 24
@@ -163,11 +165,12 @@ def load_rows(
 
 @triton.jit(do_not_specialize=["M", "piece"])
 def linear_weight_gradient_kernel(
-    grad, saved, x, parts, M, piece,
+    grad, saved, x, weights, biases, M, piece,
     K: tl.constexpr, N: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
-    BIAS: tl.constexpr, KIND: tl.constexpr, NVIDIA: tl.constexpr, ACC: tl.constexpr,
+    WEIGHT_ROW: tl.constexpr, BIAS_ROW: tl.constexpr, BIAS: tl.constexpr, KIND: tl.constexpr,
+    NVIDIA: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Store the partial sums of a piece of the rows: those of the weights (N, K), then those of the bias (N,).
+    """Store the partial sums of a piece of the rows: those of the weights (N, K), and those of the bias (N,).
 
     The next rows are loaded into registers during the product of the present ones.
     """
@@ -191,11 +194,10 @@ def linear_weight_gradient_kernel(
         if BIAS:
             total += left
         acc += multiply_rows(left, right, NVIDIA, ACC)  # no chain, see `tensor_cores`
-    row: tl.constexpr = N * K + N if BIAS else N * K
-    base = parts + (tl.program_id(1) * tl.num_programs(2) + replica) * row
-    tl.store(base + n[:, None] * K + k[None, :], acc, mask=(n < N)[:, None] & (k < K)[None, :])
+    place = tl.program_id(1) * tl.num_programs(2) + replica
+    tl.store(weights + place * WEIGHT_ROW + n[:, None] * K + k[None, :], acc, mask=(n < N)[:, None] & (k < K)[None, :])
     if BIAS and tl.program_id(0) % tiles == 0:
-        tl.store(base + N * K + n, tl.sum(total, axis=0), mask=n < N)
+        tl.store(biases + place * BIAS_ROW + n, tl.sum(total, axis=0), mask=n < N)
 
 
 def map_rows(
@@ -212,7 +214,7 @@ def map_rows(
     before = torch.empty_like(out) if keep else None
     if out.numel():
         tile = KEPT if tile_side(K, KEPT.inputs) >= K else LOADED
-        if transpose and tile is LOADED:  # in this order they are faster to load
+        if transpose and tile is LOADED and M > MANY_ROWS:  # in this order they are faster to load
             weight, transpose = weight.transpose(1, 2).contiguous(), False
         columns = tile_side(N, tile.results)
         tiles, groups = triton.cdiv(M, tile.rows), triton.cdiv(N, columns)
@@ -253,14 +255,14 @@ def weight_gradients(grad: Tensor, saved: Tensor, x: Tensor, has_bias: bool, kin
     pieces = max(1, min(PIECES // tiles, triton.cdiv(M, PIECE_ROWS)))
     piece = triton.cdiv(triton.cdiv(M, pieces), GRADIENT.rows) * GRADIENT.rows
     pieces = triton.cdiv(M, piece)
-    parts = x.new_empty(pieces, R, N * K + N * has_bias)
+    parts = new_parts(x, pieces, R, N * K, N * has_bias)
     linear_weight_gradient_kernel[(tiles, pieces, R)](
-        grad, saved, x, parts, M, piece,
-        K=K, N=N, TM=GRADIENT.rows, TN=TN, TK=TK, BIAS=has_bias, KIND=kind, **number_constants(x),
-        num_warps=GRADIENT.warps,
+        grad, saved, x, parts.heads, parts.rests, M, piece,
+        K=K, N=N, TM=GRADIENT.rows, TN=TN, TK=TK, WEIGHT_ROW=parts.head_row, BIAS_ROW=parts.rest_row,
+        BIAS=has_bias, KIND=kind, **number_constants(x), num_warps=GRADIENT.warps,
     )  # fmt: skip
-    dweight, dbias = sum_parts(parts, x.dtype, N * K if has_bias else None)
-    return dweight.view(R, N, K), dbias
+    dweight, dbias = parts.sums()
+    return dweight.view(R, N, K), dbias if has_bias else None
 
 
 def tile_side(size: int, most: int) -> int:
