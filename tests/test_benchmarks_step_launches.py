@@ -23,9 +23,9 @@ MOST = {
     "regular-lrnn/paper@a5*3": 39,
     "rnn/paper@a5*3": 18,
     "lstm/paper@a5*3": 18,
-    "s4d/paper@parity*3": 65,
-    "h3/paper@parity*3": 49,
-    "hyena/paper@parity*3": 42,
+    "s4d/paper@parity*3": 63,
+    "h3/paper@parity*3": 47,
+    "hyena/paper@parity*3": 40,
 }
 
 

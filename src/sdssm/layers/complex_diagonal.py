@@ -88,8 +88,9 @@ class ComplexDiagonal(Mixer):
         a = unit_phasors(raw[0] if len(raw) == 1 else torch.cat(raw, dim=-1), self.settings.radius)
         if self.input_matrix is None:
             return (a,)
-        drive = linear_map(u, self.input_matrix.flatten(0, 1))
-        return a, torch.stack(drive.chunk(2, dim=-1), dim=-1)
+        # The rows of B are interleaved, which are fewer numbers than its results.
+        drive = linear_map(u, self.input_matrix.transpose(0, 1).flatten(0, 1))
+        return a, drive.reshape(a.shape)
 
     def mix(
         self,

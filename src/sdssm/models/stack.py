@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError
 from sdssm.layers import Mixer, SelectiveDense, initial
+from sdssm.layers.channels import integers
 from sdssm.layers.mixer import last_position, select_rows
 from sdssm.layers.selective_dense import SymbolTransitions
 from sdssm.models.block import Block
@@ -178,10 +179,10 @@ class Stack(nn.Module):
     def _with_query(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Append the query to each string: tokens (B, L), lengths (B,) -> (B, L + 1), lengths + 1."""
         assert self.query is not None
-        longer = torch.cat([tokens, torch.full_like(tokens[:, :1], self.query)], 1)
+        longer = nn.functional.pad(tokens, (0, 1), value=self.query)
         if lengths is None:
             return longer, None
-        ends = torch.arange(longer.shape[1], device=tokens.device) == lengths[:, None]
+        ends = integers(lengths, 0, longer.shape[1]) == lengths[:, None]
         return longer.masked_fill(ends, self.query), lengths + 1
 
     def _run(

@@ -52,7 +52,7 @@ def previous_products_kernel(
         tl.store(dA + place * (N * S) + entry[None, :], tl.load(adjoints + after, mask=mask, other=0.0) * x, mask=mask)
 
 
-def previous_products(adjoints: Tensor, states: Tensor, x0: Tensor | None, A: Tensor) -> Tensor:
+def matrix_gradient(adjoints: Tensor, states: Tensor, x0: Tensor | None, A: Tensor) -> Tensor:
     """Return dA in shape and dtype of A: (B, L, N) real or complex, or (B, L, H, S, S).
 
     adjoints: dz as real numbers, (B, L, N), or (B, L, 2 N) for a complex A. states and x0 have the dtype of A.

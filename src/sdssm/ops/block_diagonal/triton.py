@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sdssm.ops._triton.previous_products import previous_products
+from sdssm.ops._triton.previous_products import matrix_gradient
 from sdssm.ops._triton.scan import scan_backward, scan_forward
 from sdssm.ops._triton.source import Source
 from sdssm.ops._triton.tile import DENSE
@@ -35,4 +35,4 @@ def backward(
     dA (B, L, H, S, S) = dz_t x_{t-1}^T for each block, db (B, L, N) = dz_t.
     """
     adjoints, dx0, _ = scan_backward(source_of(A), grad_states, grad_final, lengths, states, factors, rescale, mode)
-    return previous_products(adjoints, states, x0, A), None if b is None else adjoints.to(b.dtype), dx0.to(A.dtype)
+    return matrix_gradient(adjoints, states, x0, A), None if b is None else adjoints.to(b.dtype), dx0.to(A.dtype)

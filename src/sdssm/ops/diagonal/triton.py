@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops._triton.previous_products import previous_products
+from sdssm.ops._triton.previous_products import matrix_gradient
 from sdssm.ops._triton.scan import scan_backward, scan_forward
 from sdssm.ops._triton.source import Source
 from sdssm.ops._triton.tile import COMPLEX, DENSE
@@ -54,4 +54,4 @@ def backward(
     adjoints, dx0, _ = scan_backward(
         source_of(A), pairs(grad_states), pairs(grad_final), lengths, real_states, factors, rescale, mode
     )
-    return previous_products(adjoints, states, x0, A), None if b is None else numbers(adjoints, b), numbers(dx0, A)
+    return matrix_gradient(adjoints, states, x0, A), None if b is None else numbers(adjoints, b), numbers(dx0, A)
