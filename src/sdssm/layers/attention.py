@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.channels import integers
-from sdssm.layers.mixer import Mixer, MixerState, select_rows
+from sdssm.layers.mixer import Mixer, MixerState
 from sdssm.layers.settings import AttentionSettings
 from sdssm.ops.attention import rotary_attention
 from sdssm.ops.linear import linear_map
@@ -133,18 +131,6 @@ class Attention(Mixer):
         noise: Tensor | None = None,
     ) -> Tensor:
         return self._attend(parts, state, lengths, noise, end=True)
-
-    def mix_symbols_end(
-        self,
-        symbols: Any,
-        tokens: Tensor,
-        state: MixerState = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        parts = tuple(select_rows(part, tokens) for part in symbols)
-        return self.mix_end(parts, state, lengths=lengths, noise=noise)
 
     def _attend(
         self, parts: tuple[Tensor, ...], state: MixerState, lengths: Tensor | None, noise: Tensor | None, *, end: bool

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sdssm.layers.mixer import FEW, Mixer, MixerState, select_rows
+from sdssm.layers.mixer import FEW, Mixer, MixerState, last_position, select_rows
 from sdssm.ops.products import product
 from sdssm.ops.tables import cached_table
 
@@ -187,7 +187,7 @@ class ChannelsFirst(Mixer):
     ) -> Tensor:
         (table,) = symbols
         if state is not None or len(table) > FEW or tokens.shape[1] > SHORT:
-            return super().mix_symbols_end(symbols, tokens, state, lengths=lengths, noise=noise)
+            return last_position(self.mix_symbols(symbols, tokens, state, lengths=lengths, carry=False)[0], lengths)
         return self.end_of_strings(table, tokens, lengths)
 
     def end_of_strings(self, table: Tensor, tokens: Tensor, lengths: Tensor | None) -> Tensor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sdssm import ops
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, select_rows
+from sdssm.layers.mixer import Mixer
 from sdssm.layers.settings import ComplexDiagonalSettings
 from sdssm.ops.linear import linear_map
 from sdssm.ops.phasors import unit_phasors
@@ -118,17 +117,6 @@ class ComplexDiagonal(Mixer):
         a, b = self._complex(parts)
         _, final = ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
         return self._read(final)[:, None]
-
-    def mix_symbols_end(
-        self,
-        symbols: Any,
-        tokens: Tensor,
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        return self.mix_end(tuple(select_rows(part, tokens) for part in symbols), state, lengths=lengths)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""

@@ -179,8 +179,8 @@ class Mixer(nn.Module, ABC):
         noise: Tensor | None = None,
     ) -> Tensor:
         """Run `mix_end` on tokens (B, L), with the result of `symbol_parts`."""
-        outputs = self.mix_symbols(symbols, tokens, state, lengths=lengths, carry=False, noise=noise)[0]
-        return last_position(outputs, lengths)
+        parts = tuple(select_rows(part, tokens) for part in symbols)
+        return self.mix_end(parts, state, lengths=lengths, noise=noise)
 
     # -- any leading dimensions ----------------------------------------------------------------------------------------
 

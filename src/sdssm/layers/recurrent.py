@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerState, select_rows
+from sdssm.layers.mixer import Mixer, MixerState
 from sdssm.layers.settings import LstmSettings, RnnSettings
 from sdssm.ops.elman import can_use_torch_rnn, elman_scan, elman_step, torch_rnn
 from sdssm.ops.linear import linear_map
@@ -105,17 +105,6 @@ class RecurrentNetwork(Mixer):
         after = self.scan(x.flatten(-2), self._start(state), lengths)[1]
         final: Tensor = after if isinstance(after, Tensor) else after[0]
         return final[:, None]
-
-    def mix_symbols_end(
-        self,
-        symbols: Any,
-        tokens: Tensor,
-        state: MixerState = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        return self.mix_end(tuple(select_rows(part, tokens) for part in symbols), state, lengths=lengths)
 
     @abstractmethod
     def scan(self, drive: Tensor, start: list[Tensor | None], lengths: Tensor | None) -> tuple[Tensor, MixerState]:

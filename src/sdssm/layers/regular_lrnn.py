@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from sdssm import ops
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, select_rows
+from sdssm.layers.mixer import Mixer
 from sdssm.layers.settings import RegularLrnnSettings
 from sdssm.ops.block_norms import normalised_blocks
 
@@ -101,17 +99,6 @@ class RegularLrnn(Mixer):
         A, v = parts
         _, final = ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
         return final[:, None]
-
-    def mix_symbols_end(
-        self,
-        symbols: Any,
-        tokens: Tensor,
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        return self.mix_end(tuple(select_rows(part, tokens) for part in symbols), state, lengths=lengths)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), state (B, N) -> output and next state, which are the same."""

@@ -11,7 +11,7 @@ from sdssm import ops
 from sdssm.devices import TRITON_LARGEST_MATRIX
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, select_rows
+from sdssm.layers.mixer import Mixer, last_position, select_rows
 from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.layers.transition_forms import constrained_matrices, constrained_start, scale_initial_values
 from sdssm.ops.reference import rescaled
@@ -183,8 +183,27 @@ class SelectiveDense(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        weights, others = parts[0], parts[1:]
-        drive, added = (others[0], others[1:]) if self.input_matrix is not None else (None, others)
+        states, final, added = self._scan(parts, state, lengths)
+        return states if added is None else states + added, final
+
+    def mix_end(
+        self,
+        parts: tuple[Tensor, ...],
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return the output at the end of each row only, which is the final state: (B, 1, N)."""
+        _, final, added = self._scan(parts, state, lengths)
+        return final[:, None] if added is None else final[:, None] + last_position(added, lengths)
+
+    def _scan(
+        self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return states (B, L, N), final state (B, N), and what is added to the states for the output, if anything."""
+        weights, *others = parts
+        drive = None if self.input_matrix is None else others.pop(0)
         start, rescale = self._start(state), self.settings.rescale
         if self.settings.is_constrained:
             states, final = ops.dense_scan(self._matrices(weights), drive, start, lengths=lengths, rescale=rescale)
@@ -192,7 +211,7 @@ class SelectiveDense(Mixer):
             states, final = ops.mixture_scan(
                 self.dictionary, weights, drive, start, p=self.column_norm, lengths=lengths, rescale=rescale
             )
-        return states + added[0] if added else states, final
+        return states, final, others[0] if others else None
 
     def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (..., D), state (..., N) -> output (..., N), next state (..., N)."""
@@ -236,6 +255,21 @@ class SelectiveDense(Mixer):
             symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale
         )
         return states if symbols.skip is None else states + select_rows(symbols.skip, tokens), final
+
+    def mix_symbols_end(
+        self,
+        symbols: SymbolTransitions,
+        tokens: Tensor,
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return the output at the end of each row only, which is the final state: tokens (B, L) -> (B, 1, N)."""
+        start = self._start(state)
+        _, final = ops.token_scan(symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale)
+        y = final[:, None]
+        return y if symbols.skip is None else y + select_rows(symbols.skip, last_position(tokens, lengths))
 
     def step_symbol(self, symbols: SymbolTransitions, symbol: int, states: Tensor) -> Tensor:
         """Apply the transition of one symbol to many states: (..., N) -> (..., N)."""
