@@ -26,6 +26,7 @@ MOST = {
     "s4d/paper@parity*3": 63,
     "h3/paper@parity*3": 47,
     "hyena/paper@parity*3": 40,
+    "transformer/paper@parity*3": 174,
 }
 
 
