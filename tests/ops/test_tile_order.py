@@ -63,7 +63,7 @@ def test_tile_order(case: str, together: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(tile_order, "GROUP_ROWS", 16)
     monkeypatch.setattr(tile_order, "GROUPS_TOGETHER", together)
     monkeypatch.setattr(tile_order, "GROUPS_AT_ONCE", 4)
-    order = tile_order.tile_order(lengths, ROWS)
+    order = tile_order.order_tiles(lengths, ROWS)
     assert order.tolist() == expected_order(lengths, 16, together)
 
 
@@ -87,14 +87,14 @@ def test_results_do_not_depend_on_the_order_of_tiles(
     orders: list[Tensor] = []
 
     def sort(lengths: Tensor, tile_rows: int) -> Tensor:
-        orders.append(tile_order.tile_order(lengths, tile_rows))
+        orders.append(tile_order.order_tiles(lengths, tile_rows))
         return orders[-1]
 
-    monkeypatch.setattr(token_tiles, "tile_order", sort)
+    monkeypatch.setattr(token_tiles, "order_tiles", sort)
     together = results(problem)
     monkeypatch.setattr(tile_order, "GROUPS_TOGETHER", 1)
     apart = results(problem)
-    monkeypatch.setattr(token_tiles, "tile_order", lambda *args: sort(*args).flip(0))
+    monkeypatch.setattr(token_tiles, "order_tiles", lambda *args: sort(*args).flip(0))
     flipped = results(problem)
     assert len(orders) == 6
     assert torch.equal(orders[0], orders[2]) == (lead[0] == 1)

@@ -71,7 +71,7 @@ def tile_order_kernel(
     tl.store(order + place, rows_of_group(group, GROUP - 1 - key % GROUP, groups, B, groups_each, GROUP))
 
 
-def tile_order(lengths: Tensor, tile_rows: int) -> Tensor:
+def order_tiles(lengths: Tensor, tile_rows: int) -> Tensor:
     """Return the rows of all tiles in the order in which they start, (tiles, tile_rows), for lengths (R, B).
 
     Row b of replica r is r * B + b, in 32-bit integers. A tile has rows of one replica; -1 is in place of rows that do

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sdssm.devices import multiprocessors
 from sdssm.ops._triton.tensor_cores import split
-from sdssm.ops._triton.tile_order import tile_order
+from sdssm.ops._triton.tile_order import order_tiles
 from sdssm.ops.padding import next_power_of_two
 
 #: Where it was faster: least number of rows, largest number of symbols (each costs a product), sizes of a state.
@@ -223,7 +223,7 @@ def launch(tokens: Tensor, lengths: Tensor | None) -> tuple[tuple[int], Tensor |
     if tiles <= multiprocessors(tokens.device):
         return (tiles,), None, {"TB": ROWS, "num_warps": WARPS}
     # The backward pass sorts again: vmap, which joins replicas, could not join a saved order over all of them.
-    order = None if lengths is None else tile_order(lengths, ROWS)
+    order = None if lengths is None else order_tiles(lengths, ROWS)
     return (tiles if order is None else len(order),), order, {"TB": ROWS, "num_warps": WARPS_SHARED}
 
 
