@@ -73,8 +73,7 @@ def results(problem: Problem) -> dict[str, Tensor]:
 
 
 @interpreted
-@pytest.mark.parametrize("lead", [(1, 16), (3, 35)], ids=str)
-@pytest.mark.parametrize("options", [{"b": True}, {"rescale": True}], ids=str)
+@pytest.mark.parametrize(("lead", "options"), [((1, 16), {"b": True}), ((3, 35), {"rescale": True})], ids=str)
 def test_results_do_not_depend_on_the_order_of_tiles(
     options: dict[str, bool], lead: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
