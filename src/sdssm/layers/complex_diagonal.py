@@ -101,8 +101,7 @@ class ComplexDiagonal(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Scan: transitions and inputs (B, L, n, 2), complex state (B, n) -> outputs (B, L, 2n), final state."""
-        a, b = self._complex(parts)
-        states, final = ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
+        states, final = self._scan(parts, state, lengths)
         return self._read(states), final if carry else None
 
     def mix_end(
@@ -114,15 +113,18 @@ class ComplexDiagonal(Mixer):
         noise: Tensor | None = None,
     ) -> Tensor:
         """Return the output at the end of each row only, which is the final state: (B, 1, 2n)."""
-        a, b = self._complex(parts)
-        _, final = ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
-        return self._read(final)[:, None]
+        return self._read(self._scan(parts, state, lengths)[1])[:, None]
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         a, b = self._complex(self.parts(u))
         x = ops.diagonal_step(a, self._start(state), b)
         return self._read(x), x
+
+    def _scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return complex states (B, L, n) and the final state (B, n)."""
+        a, b = self._complex(parts)
+        return ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
 
     def _complex(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
         a, *b = (torch.view_as_complex(part.contiguous()) for part in parts)

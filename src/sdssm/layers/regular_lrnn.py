@@ -96,8 +96,8 @@ class RegularLrnn(Mixer):
         noise: Tensor | None = None,
     ) -> Tensor:
         """Return the output at the end of each row only, which is the final state: (B, 1, N)."""
-        A, v = parts
-        _, final = ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
+        final = self.mix(parts, state, lengths=lengths)[1]
+        assert final is not None  # it is carried
         return final[:, None]
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:

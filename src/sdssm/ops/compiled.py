@@ -8,6 +8,7 @@ without the GIL on rows of its own. Every row is computed by the same instructio
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import os
 from abc import abstractmethod
@@ -76,6 +77,12 @@ def thread_pool(threads: int, work: str) -> ThreadPoolExecutor:
     if pool is None:
         pool = _pools[work, threads] = ThreadPoolExecutor(threads, thread_name_prefix=f"sdssm-{work}")
     return pool
+
+
+@functools.cache
+def import_kernels(kind: str) -> Any:
+    """Return the compiled kernels of an operation, `sdssm.ops.<kind>.numba_kernels`; numba is imported only here."""
+    return importlib.import_module(f"sdssm.ops.{kind}.numba_kernels")
 
 
 @functools.cache

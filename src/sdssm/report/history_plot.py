@@ -19,7 +19,7 @@ from sdssm.report.styles import model_colour
 HISTORY = "history"
 #: Inches: a panel, and the margins around all of them.
 PANEL_WIDTH, PANEL_HEIGHT, LEFT, RIGHT, BOTTOM, TOP, GAP = 3.9, 1.25, 1.25, 0.25, 0.55, 0.78, 0.2
-#: Lines of seeds are this thin, and this transparent, so that many of them can be told apart.
+#: Lines of seeds are this thin, and this transparent, so that many of them can be distinguished.
 LINE_WIDTH, ALPHA = 1.0, 0.75
 
 

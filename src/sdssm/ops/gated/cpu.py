@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sdssm.ops.compiled import lengths_array, run_over_rows
+from sdssm.ops.compiled import import_kernels, lengths_array, run_over_rows
 from sdssm.ops.reversed_rows import check_strings
 from sdssm.ops.taps import taps_with_skip, taps_without_skip
 
 #: The most sums of a gradient for each replica. They bound the number of threads of a backward pass.
 MOST_GROUPS = 8
-
-
-@functools.cache
-def _kernels() -> Any:
-    from sdssm.ops.gated import numba_kernels
-
-    return numba_kernels
 
 
 def forward(
@@ -39,7 +31,7 @@ def forward(
     taps, last_taps = taps_with_skip(first, first_skip), taps_with_skip(second, second_skip)
     y, filtered = table.new_empty(R, B, D), table.new_empty(R, B, L, D)
     run_over_rows(
-        _kernels().forward,
+        import_kernels("gated").forward,
         R * B,
         R * B * L * D * taps.shape[1] // 2,
         table.detach().view(*table.shape[:2], 3, D).numpy(),
@@ -67,10 +59,10 @@ def backward(
     R, B, L = tokens.shape
     D, groups = first_skip.shape[1], max(1, min(MOST_GROUPS, B))
     taps, last_taps = taps_with_skip(first, first_skip), taps_with_skip(second, second_skip)
-    padding = _kernels().PADDING
+    padding = import_kernels("gated").PADDING
     grads = [torch.empty_like(tensor.repeat_interleave(groups, 0)) for tensor in (table, taps, last_taps)]
     run_over_rows(
-        _kernels().backward,
+        import_kernels("gated").backward,
         R * groups,
         R * B * L * D * taps.shape[1],
         grad.contiguous().flatten(0, 1).numpy(),

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sdssm.ops.compiled import run_over_rows
+from sdssm.ops.compiled import import_kernels, run_over_rows
 
 #: Multiplications for a tap and a mode.
 FORWARD_WORK, BACKWARD_WORK = 10, 30
-
-
-@functools.cache
-def _kernels() -> Any:
-    from sdssm.ops.low_rank import numba_kernels
-
-    return numba_kernels
 
 
 def forward(
@@ -29,7 +21,11 @@ def forward(
     taps = frequency.new_empty(R, D, length)
     parameters = _arrays(log_dt, log_decay, frequency, P, B, C)
     run_over_rows(
-        _kernels().forward, R * D, R * D * M * length * FORWARD_WORK, *parameters, taps.view(R * D, length).numpy()
+        import_kernels("low_rank").forward,
+        R * D,
+        R * D * M * length * FORWARD_WORK,
+        *parameters,
+        taps.view(R * D, length).numpy(),
     )
     return (taps,)
 
@@ -51,7 +47,7 @@ def backward(
         return tuple(torch.zeros_like(parameter) for parameter in parameters)
     grads = tuple(torch.empty_like(parameter) for parameter in parameters)
     run_over_rows(
-        _kernels().backward,
+        import_kernels("low_rank").backward,
         R * D,
         R * D * M * length * BACKWARD_WORK,
         grad.contiguous().view(R * D, length).numpy(),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.ops.compiled import as_array, lengths_array, run_over_rows
+from sdssm.ops.compiled import as_array, import_kernels, lengths_array, run_over_rows
 from sdssm.ops.transitions import flush_threshold, no_factors
 
 #: Entries of the mixed matrices that exist at a time for each thread, few enough for the second cache, and the most
@@ -17,13 +16,6 @@ from sdssm.ops.transitions import flush_threshold, no_factors
 ENTRIES_AT_ONCE, STEPS_AT_ONCE = 1 << 15, 8
 #: The most sums of the dictionary's gradient for each replica. They bound the number of threads of a backward pass.
 MOST_GROUPS = 16
-
-
-@functools.cache
-def _kernels() -> Any:
-    from sdssm.ops.mixture import numba_kernels
-
-    return numba_kernels
 
 
 def forward(
@@ -45,7 +37,7 @@ def forward(
     states = dictionary.new_empty(rows, length, size)
     factors = dictionary.new_empty(rows, length) if rescale else no_factors(dictionary)
     run_over_rows(
-        _kernels().forward,
+        import_kernels("mixture").forward,
         rows,
         rows * length * size**2 * count,
         dictionary.detach().flatten(2).contiguous().numpy(),
@@ -85,7 +77,7 @@ def backward(
     grad_weights, adjoints = torch.empty_like(weights), torch.empty_like(states)
     grad_x0 = states.new_empty(rows, size)
     run_over_rows(
-        _kernels().backward,
+        import_kernels("mixture").backward,
         replicas * groups,
         rows * length * size**2 * count * 3,
         dictionary.detach().flatten(2).contiguous().numpy(),

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sdssm.ops.compiled import as_array, run_over_rows
+from sdssm.ops.compiled import as_array, import_kernels, run_over_rows
 
 #: Multiplications for a tap and a mode.
 FORWARD_WORK, BACKWARD_WORK = 4, 8
-
-
-@functools.cache
-def _kernels() -> Any:
-    from sdssm.ops.modes import numba_kernels
-
-    return numba_kernels
 
 
 def forward(
@@ -29,7 +21,7 @@ def forward(
     taps = frequency.new_empty(R, D, length)
     discrete = frequency.new_empty((R, D, 4, M), dtype=torch.float64)
     run_over_rows(
-        _kernels().forward,
+        import_kernels("modes").forward,
         R * D,
         R * D * M * length * FORWARD_WORK,
         *_arrays(log_dt, log_decay, frequency, C, B),
@@ -57,7 +49,7 @@ def backward(
     grad_frequency, grad_C = torch.empty_like(frequency), torch.empty_like(C)
     grads = (grad_log_dt, grad_log_decay, grad_frequency, grad_C, None if B is None else torch.empty_like(B))
     run_over_rows(
-        _kernels().backward,
+        import_kernels("modes").backward,
         R * D,
         R * D * M * length * BACKWARD_WORK,
         grad.contiguous().view(R * D, length).numpy(),

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from sdssm.ops.compiled import run_over_rows
-
-
-@functools.cache
-def _kernels() -> Any:
-    from sdssm.ops.shift import numba_kernels
-
-    return numba_kernels
+from sdssm.ops.compiled import import_kernels, run_over_rows
 
 
 def forward(B: Tensor, C: Tensor, length: int) -> tuple[Tensor]:
@@ -23,7 +13,7 @@ def forward(B: Tensor, C: Tensor, length: int) -> tuple[Tensor]:
     taps = B.new_empty(*B.shape[:2], length)
     rows = B.flatten(0, 1)
     arrays = (tensor.detach().flatten(0, 1).numpy() for tensor in (B, C, taps))
-    run_over_rows(_kernels().forward, len(rows), rows.numel() * length, *arrays)
+    run_over_rows(import_kernels("shift").forward, len(rows), rows.numel() * length, *arrays)
     return (taps,)
 
 
@@ -32,5 +22,5 @@ def backward(grad: Tensor, B: Tensor, C: Tensor, length: int) -> tuple[Tensor, T
     dB, dC = torch.empty_like(B), torch.empty_like(C)
     rows = B.flatten(0, 1)
     arrays = (tensor.detach().flatten(0, 1).numpy() for tensor in (grad.contiguous(), B, C, dB, dC))
-    run_over_rows(_kernels().backward, len(rows), 2 * rows.numel() * length, *arrays)
+    run_over_rows(import_kernels("shift").backward, len(rows), 2 * rows.numel() * length, *arrays)
     return dB, dC

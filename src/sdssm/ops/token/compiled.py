@@ -20,9 +20,7 @@ LEAST_WORK = 8_000_000
 @functools.cache
 def _kernels() -> Any:
     wait_for_kernels()
-    from sdssm.ops.token import numba_kernels
-
-    return numba_kernels
+    return compiled.import_kernels("token")
 
 
 def forward(

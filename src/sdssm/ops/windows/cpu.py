@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sdssm.ops.compiled import lengths_array, run_over_rows
+from sdssm.ops.compiled import import_kernels, lengths_array, run_over_rows
 from sdssm.ops.reversed_rows import check_strings
 from sdssm.ops.tables import cached_table
 from sdssm.ops.taps import taps_with_skip, taps_without_skip
 
 #: The most sums of a gradient for each replica. They bound the number of threads of a backward pass.
 MOST_GROUPS = 4
-
-
-@functools.cache
-def _kernels() -> Any:
-    from sdssm.ops.windows import numba_kernels
-
-    return numba_kernels
 
 
 @cached_table
@@ -53,7 +45,9 @@ def forward(
     R, B, _ = tokens.shape
     y = table.new_empty(R, B, skip.shape[1])
     arguments = _arguments(filtered, kernel, skip, tokens, lengths, table.shape[1])
-    run_over_rows(_kernels().forward, R * B, y.numel() * tokens.shape[2], *arguments, y.flatten(0, 1).numpy())
+    run_over_rows(
+        import_kernels("windows").forward, R * B, y.numel() * tokens.shape[2], *arguments, y.flatten(0, 1).numpy()
+    )
     return y, filtered
 
 
@@ -93,7 +87,7 @@ def backward(
     grad_gates, grad_products = (grad.new_empty(R * groups, filtered.shape[1], D) for _ in range(2))
     grad_taps = grad.new_empty(R * groups, max(kernel.shape[2], 1), D)
     run_over_rows(
-        _kernels().backward,
+        import_kernels("windows").backward,
         R * groups,
         R * B * length * D * 3,
         grad.contiguous().flatten(0, 1).numpy(),
