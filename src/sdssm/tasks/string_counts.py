@@ -79,51 +79,39 @@ class ChoiceLists:
         self._bits = min(53, 62 - len(states).bit_length())
         powers = 2.0 ** np.arange(self._bits - SMALLEST_POWER, self._bits + 1)
         powers[0] = 0
-        self._powers = powers
+        self._powers = np.roll(powers, 1)  # [k] for k = 0, and from the end for k = -1, -2, ..., -SMALLEST_POWER
+        # Of the lists that are not empty.
+        self._first: Ints = self.first[self._non_empty]
+        self._owner: Ints = np.repeat(np.arange(len(self._first)), np.asarray(sizes)[self._non_empty])
 
-    def weights(self, counts: Counts) -> tuple[Ints, Ints]:
-        """Return the weight of each entry, int64 (..., E), and the exponent of each list.
+    def cumulative_weights(self, counts: Counts) -> Ints:
+        """Return the sums of the weights before each entry, int64 (..., E + 1). The sums run over all lists.
 
         An entry of a list with exponent e has the weight count * 2^(bits - e).
         """
         exponent = counts.exponent[..., self.states]
         top: Ints = np.full((*exponent.shape[:-1], len(self.first) - 1), ZERO_EXPONENT)
         if len(self._non_empty):
-            top[..., self._non_empty] = np.maximum.reduceat(exponent, self.first[self._non_empty], axis=-1)
+            top[..., self._non_empty] = np.maximum.reduceat(exponent, self._first, axis=-1)
         below = np.maximum(exponent - top[..., self.owner], -SMALLEST_POWER)
-        return (counts.mantissa[..., self.states] * self._powers[below + SMALLEST_POWER]).astype(np.int64), top
-
-    def cumulative_weights(self, counts: Counts) -> Ints:
-        """Return the sums of the weights before each entry, int64 (..., E + 1). The sums run over all lists."""
-        weights, _ = self.weights(counts)
+        weights = (counts.mantissa[..., self.states] * self._powers[below]).astype(np.int64)
         cumulative: Ints = np.zeros((*weights.shape[:-1], weights.shape[-1] + 1), dtype=np.int64)
         np.cumsum(weights, axis=-1, out=cumulative[..., 1:])
         return cumulative
 
-    def totals(self, counts: Counts) -> Counts:
-        """Return the sum of the counts of each list."""
-        weights, exponents = self.weights(counts)
-        total = np.zeros_like(exponents)
-        if len(self._non_empty):
-            total[..., self._non_empty] = np.add.reduceat(weights, self.first[self._non_empty], axis=-1)
-        mantissa, shift = np.frexp(total.astype(np.float64))
-        return Counts(mantissa, np.where(total > 0, exponents + shift - self._bits, ZERO_EXPONENT))
+    def totals(self, counts: Counts, count: int) -> Counts:
+        """Return the sum of the counts (Q,) of each list, the sums of these and so on, `count` times: (count, Q).
 
-    def repeated_totals(self, counts: Counts, count: int) -> Counts:
-        """Return the totals of counts (Q,), the totals of these and so on, `count` times: (count, Q).
-
-        The numbers are those of `totals`, with half of its calls: the loop over lengths takes most of the time.
+        The loop over lengths takes most of the time, so it calls as little of numpy as it can.
         """
         mantissa, exponent = counts
         n_lists, is_full = len(self.first) - 1, len(self._non_empty) == len(self.first) - 1
         mantissas, exponents = np.zeros((count, n_lists)), np.full((count, n_lists), ZERO_EXPONENT)
-        first, states = self.first[self._non_empty], self.states
-        owner = np.repeat(np.arange(len(first)), np.diff(self.first)[self._non_empty])
-        powers = np.roll(self._powers, 1)  # [k] for k = 0, and from the end for k = -1, -2, ..., -SMALLEST_POWER
+        first, owner, states = self._first, self._owner, self.states
         for row in range(count if len(first) else 0):
             own = exponent[states]
             top = np.maximum.reduceat(own, first)
-            weights = (mantissa[states] * powers[np.maximum(own - top[owner], -SMALLEST_POWER)]).astype(np.int64)
+            weights = (mantissa[states] * self._powers[np.maximum(own - top[owner], -SMALLEST_POWER)]).astype(np.int64)
             total, shift = np.frexp(np.add.reduceat(weights, first).astype(np.float64))
             if is_full:
                 mantissas[row], exponents[row] = mantissa, exponent = total, top + (shift - self._bits)
@@ -182,14 +170,13 @@ class StringCounts:
         """Return the number of strings of a length that reach each state."""
         number, offset = divmod(length, BLOCK)
         for k in range(len(self._kept), number + 1):
-            self._kept[k] = self.in_edges.totals(self.at(k * BLOCK - 1))
+            self._kept[k] = self.in_edges.totals(self.at(k * BLOCK - 1), 1).rows(0)
         known, block = self._block
         if known != number:
             block = [self._kept[number]]
         if len(block) <= offset:
-            block = [*block]
-            while len(block) <= offset:
-                block.append(self.in_edges.totals(block[-1]))
+            more = self.in_edges.totals(block[-1], offset + 1 - len(block))
+            block = [*block, *(more.rows(row) for row in range(len(more.mantissa)))]
         self._block = number, block
         return block[offset]
 
@@ -205,7 +192,7 @@ class StringCounts:
                 break
             if len(known) > MOST_RATIOS:
                 known.clear()
-            parts.append(self.in_edges.repeated_totals(last, min(STEPS, longest - length)))
+            parts.append(self.in_edges.totals(last, min(STEPS, longest - length)))
             length += len(parts[-1].mantissa)
         return CountsByLength(Counts(*map(np.concatenate, zip(*parts, strict=True))), lengths)
 
