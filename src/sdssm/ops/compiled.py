@@ -194,6 +194,12 @@ def lengths_array(lengths: Tensor | None, rows: int, length: int) -> np.ndarray[
     return np.full(rows, length, dtype=np.int64) if lengths is None else lengths.numpy()
 
 
+def string_arrays(tokens: Tensor, lengths: Tensor | None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return tokens (R, B, L) and lengths (R, B) of strings as arrays for a kernel, (R B, L) and (R B,)."""
+    flat = tokens.flatten(0, 1).long()
+    return flat.numpy(), lengths_array(None if lengths is None else lengths.flatten().long(), *flat.shape)
+
+
 class CompiledTransitions(Transitions):
     """Matrices with compiled passes, `<kernel>_forward` and `<kernel>_backward`.
 

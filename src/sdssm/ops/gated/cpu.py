@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sdssm.ops.compiled import import_kernels, lengths_array, run_over_rows
+from sdssm.ops.compiled import import_kernels, run_over_rows, string_arrays
 from sdssm.ops.reversed_rows import check_strings
 from sdssm.ops.taps import taps_with_skip, taps_without_skip
 
@@ -37,7 +35,7 @@ def forward(
         table.detach().view(*table.shape[:2], 3, D).numpy(),
         taps.flatten(0, 1).numpy(),
         last_taps.flatten(0, 1).numpy(),
-        *_strings(tokens, lengths),
+        *string_arrays(tokens, lengths),
         filtered.flatten(0, 2).numpy(),
         y.flatten(0, 1).numpy(),
     )
@@ -70,16 +68,10 @@ def backward(
         taps.flatten(0, 1).numpy(),
         pad(taps.flip(1), (0, 0, padding, padding)).flatten(0, 1).numpy(),
         last_taps.flatten(0, 1).numpy(),
-        *_strings(tokens, lengths),
+        *string_arrays(tokens, lengths),
         filtered.flatten(0, 2).numpy(),
         grads[0].view(-1, table.shape[1], 3, D).numpy(),
         *(tensor.flatten(0, 1).numpy() for tensor in grads[1:]),
     )
     grad_table, grad_taps, grad_last = (tensor.view(R, groups, *tensor.shape[1:]).sum(1) for tensor in grads)
     return grad_table, *taps_without_skip(grad_taps, first), *taps_without_skip(grad_last, second)
-
-
-def _strings(tokens: Tensor, lengths: Tensor | None) -> tuple[Any, Any]:
-    """Return tokens (R B, L) and lengths (R B,)."""
-    flat = tokens.flatten(0, 1).long()
-    return flat.numpy(), lengths_array(None if lengths is None else lengths.flatten().long(), *flat.shape)

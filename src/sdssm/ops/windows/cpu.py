@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.ops.compiled import import_kernels, lengths_array, run_over_rows
+from sdssm.ops.compiled import import_kernels, run_over_rows, string_arrays
 from sdssm.ops.reversed_rows import check_strings
 from sdssm.ops.tables import cached_table
 from sdssm.ops.taps import taps_with_skip, taps_without_skip
@@ -56,17 +56,8 @@ def _arguments(
 ) -> tuple[Any, ...]:
     """Return the arguments of the kernels, from the bits of a symbol to the lengths."""
     x1, x2, v = filtered.chunk(3, -1)
-    tensors = (x1.contiguous(), x2 * v, taps_with_skip(kernel, skip), tokens.flatten(0, 1).long())
-    rows = tokens.shape[0] * tokens.shape[1]
-    return (
-        symbols.bit_length(),
-        *(tensor.numpy() for tensor in tensors),
-        lengths_array(_flat(lengths), rows, tokens.shape[2]),
-    )
-
-
-def _flat(lengths: Tensor | None) -> Tensor | None:
-    return None if lengths is None else lengths.flatten().long()
+    tensors = (x1.contiguous(), x2 * v, taps_with_skip(kernel, skip))
+    return symbols.bit_length(), *(tensor.numpy() for tensor in tensors), *string_arrays(tokens, lengths)
 
 
 def backward(
