@@ -1,4 +1,4 @@
-"""Figures that README.md and results/README.md state, compared with the records that are stored beside them.
+"""Figures that README.md and the pages in results/ state, compared with the records that are stored beside them.
 
 A sentence is found by its words and its figures are computed from the records: the test fails if either changes alone.
 """
@@ -94,7 +94,7 @@ def test_the_table_of_mlregtest_in_the_results_page(
         "and not one error": (lambda record: record.is_followed, total.followed_share, ""),
         "proved exact at every length": (lambda record: record.is_snapped, total.snapped_share, ""),
     }
-    lines = (RESULTS / "README.md").read_text(encoding="utf-8").splitlines()
+    lines = (RESULTS / "languages.md").read_text(encoding="utf-8").splitlines()
     headers = ("of the languages outside of tuning", f"share of {len(untuned)}", f"share of the {count} never")
     assert any(all(header in line for header in headers) for line in lines)
     for name, (has_property, share, target) in properties.items():
@@ -104,13 +104,13 @@ def test_the_table_of_mlregtest_in_the_results_page(
         # The names behind this column are lost: it can only be bounded, by none of the unnamed with the property.
         assert float(least) <= float(known) <= 100 * min(1, sum(map(has_property, held_out)) / count)
     assert f"Only {len(split_parts(records)[STUDIED])} of the {len(untuned) - count} names" in read_words(
-        "results/README.md"
+        "results/languages.md"
     )
     assert unnamed == len(untuned) - count - len(split_parts(records)[STUDIED])
 
 
 def test_the_failures_of_mlregtest_that_the_results_page_counts(records: list[LanguageRecord]) -> None:
-    page = read_words("results/README.md")
+    page = read_words("results/languages.md")
     symbols, states = ({getattr(record, name) for record in records} for name in ("symbols", "states"))
     assert sorted(symbols) == [4, 16, 64] and "4, 16 or 64 symbols" in page
     assert f"has {len(records)} languages of MLRegTest" in page and f"{min(states)} to {max(states)} states" in page
@@ -141,7 +141,7 @@ def lowest(cells: list[dict[str, Any]], *scores: str) -> dict[str, Any]:
 
 
 def test_regular_21_is_as_the_results_page_says() -> None:
-    page, cells = read_words("results/README.md"), read_cells("regular-21")
+    page, cells = read_words("results/languages.md"), read_cells("regular-21")
     rows = {cell["row"] for cell in cells}
     assert lowest(cells, "balanced at 500", "covering at 500", "all")["min"] == 100
     far = [cell for cell in cells if cell["score"].endswith("50000")]
@@ -163,7 +163,7 @@ def test_regular_21_is_as_the_results_page_says() -> None:
 
 
 def test_the_other_automata_by_balanced_and_covering_accuracy_are_as_the_results_page_says() -> None:
-    page, cells = read_words("results/README.md"), read_cells("beyond")
+    page, cells = read_words("results/languages.md"), read_cells("beyond")
     balanced = [f"balanced at {length}" for length in (500, 5_000)]
     assert {(cell["seeds"], cell["steps"], cell["trained_on"]) for cell in cells} == {(4, 40_000, "NVIDIA H200")}
     assert lowest(cells, *balanced, "covering at 500", "all", "to 5000")["min"] == 100
@@ -180,7 +180,7 @@ def test_the_other_automata_by_balanced_and_covering_accuracy_are_as_the_results
 
 
 def test_the_word_problems_are_as_the_results_page_says() -> None:
-    page, cells = read_words("results/README.md"), read_cells("word-problem")
+    page, cells = read_words("results/languages.md"), read_cells("word-problem")
     small = [cell for cell in cells if cell["row"] in ("c2:all", "c6:all", "s3:all")]
     assert {(cell["seeds"], cell["steps"], cell["trained_on"]) for cell in small} == {(4, 40_000, "NVIDIA H200")}
     count = 4 * len({(cell["row"], cell["column"]) for cell in small})
@@ -215,4 +215,4 @@ def test_histories_of_the_exact_gradient(task: str, row: str) -> None:
         if step > run["steps"] / 2
     ]
     share = 100 * sum(beyond >= 99.9 for beyond in late) / len(late)
-    assert f"| `{task}`, {row} | {int(share * 100) / 100:.2f} |" in read_words("results/README.md")
+    assert f"| `{task}`, {row} | {int(share * 100) / 100:.2f} |" in read_words("results/loss-near-zero.md")
