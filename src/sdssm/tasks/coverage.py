@@ -18,7 +18,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.tasks.ragged import validate_length
 from sdssm.tasks.reach import Reach
 from sdssm.tasks.sampling import MIXED, MIXTURE, SAMPLINGS, validate_sampling
-from sdssm.tasks.string_ends import StringEnds, access_strings, walk_ends
+from sdssm.tasks.string_ends import StringEnds, access_string, walk_ends
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable
 
@@ -93,7 +93,7 @@ class Coverage:
         if not self._ends.any():
             return ()
         state, symbol = np.unravel_index(np.where(self._ends, self.transitions, np.inf).argmin(), self._ends.shape)
-        return (*access_strings(self.task.minimal)[int(state)], int(symbol))
+        return (*access_string(self.task.minimal, int(state)), int(symbol))
 
     @cached_property
     def _ends(self) -> NDArray[np.bool_]:

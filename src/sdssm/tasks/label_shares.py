@@ -37,9 +37,7 @@ def compute_label_shares(
     if random_start and sampling != "uniform":
         raise TaskError(f"strings that start in a random state are drawn uniformly, not {sampling}")
     # A string that starts in any state may start in one that no other string reaches.
-    machine = (
-        LabelledTable(task.machine.table, task.machine.start, task.machine.outputs) if random_start else task.minimal
-    )
+    machine = LabelledTable.of_machine(task.machine) if random_start else task.minimal
     wanted, longest, stop = set(lengths), max(lengths, default=0), None
     rows: dict[int, np.ndarray] = {}
     row = np.full(task.n_classes, np.nan)

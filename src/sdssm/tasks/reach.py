@@ -12,7 +12,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.errors import TaskError
 from sdssm.tasks.identification import identifying_length
 from sdssm.tasks.ragged import validate_length
-from sdssm.tasks.string_ends import access_lengths, access_strings, completion_lengths
+from sdssm.tasks.string_ends import access_lengths, access_string, completion_lengths
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import label_states
 
@@ -68,7 +68,7 @@ class Reach:
         if not len(missing):
             return None
         state, symbol = missing[self._access[missing[:, 0]].argmin()].tolist()
-        return (*access_strings(self.task.minimal)[state], symbol)
+        return (*access_string(self.task.minimal, state), symbol)
 
     @cached_property
     def _access(self) -> Ints:

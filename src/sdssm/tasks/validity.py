@@ -17,12 +17,17 @@ class LabelledTable(NamedTuple):
     """A transition table with the label of the strings that end in each state.
 
     `table` is (Q, V), `start` the number of the start state, and `labels` (Q,) is -1 at states where no valid string
-    ends. Every state is reachable.
+    ends. Every state is reachable, except in `of_machine`.
     """
 
     table: Ints
     start: int
     labels: Ints
+
+    @classmethod
+    def of_machine(cls, machine: Machine) -> LabelledTable:
+        """Return the table of a machine as it is, for strings that are all valid."""
+        return cls(machine.table, machine.start, machine.outputs)
 
     def labels_of_strings(self) -> frozenset[int]:
         """Return the labels of the valid strings with at least one symbol."""
