@@ -24,6 +24,7 @@ from sdssm.automata.groups import check_n_states
 from sdssm.automata.machine import Machine
 from sdssm.automata.mealy import mealy_table, number_outputs
 from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.refinement import reachable_states
 from sdssm.automata.sources import as_machine
 from sdssm.automata.validation import check_size, format_names
 from sdssm.errors import FormatError, FormatWarning, format_value
@@ -90,13 +91,8 @@ def check_language(machine: Machine) -> None:
     Traceback (most recent call last):
     sdssm.errors.FormatError: the language has all strings, so there is nothing to learn; ...
     """
-    reached, rows = set(machine.table[machine.start].tolist()), machine.table.tolist()
-    waiting = list(reached)
-    while waiting:
-        fresh = set(rows[waiting.pop()]) - reached
-        reached |= fresh
-        waiting += fresh
-    outputs = {int(machine.outputs[state]) for state in reached}
+    ends = machine.table[reachable_states(machine.table, machine.start)]  # of all strings but the empty one
+    outputs = set(machine.outputs[ends].ravel().tolist())
     if len(outputs) > 1:
         return
     fault = "is empty" if outputs == {0} else "has all strings"

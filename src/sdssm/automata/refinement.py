@@ -26,6 +26,20 @@ def reachable_states(table: Ints, start: int) -> NDArray[np.bool_]:
     return seen
 
 
+def live_states(table: Ints, accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether a string from each state can still end in an accepting state: (Q, V) and (Q,) -> (Q,).
+
+    The string may be empty, so accepting states are live.
+
+    >>> live_states(np.array([[1, 2], [1, 1], [2, 2]]), np.array([False, True, False]))
+    array([ True,  True, False])
+    """
+    live = np.asarray(accepting)
+    while (more := live | live[table].any(1)).sum() > live.sum():
+        live = more
+    return live
+
+
 def coarsest_congruence(table: Ints, colours: Ints) -> Ints:
     """Return the coarsest partition that refines `colours` and is compatible with every symbol.
 

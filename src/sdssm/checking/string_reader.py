@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Ints, live_states
 from sdssm.errors import ModelError
 from sdssm.exact.extraction.model_reader import trace_states
 from sdssm.layers.mixer import map_state, select_state_rows
@@ -21,7 +21,7 @@ from sdssm.models.reading import reading_mode
 from sdssm.models.token_model import State
 from sdssm.progress import TimeLimit
 from sdssm.tasks import Task
-from sdssm.tasks.validity import label_states, live_states
+from sdssm.tasks.validity import label_states
 
 #: A string of symbols.
 Word = tuple[int, ...]

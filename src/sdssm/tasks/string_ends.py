@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.automata.refinement import Ints
-from sdssm.tasks.validity import LabelledTable, live_states
+from sdssm.automata.refinement import Ints, live_states
+from sdssm.tasks.validity import LabelledTable
 
 #: Relative differences up to this are taken for rounding.
 ROUNDING = 1e-14

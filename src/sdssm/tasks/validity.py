@@ -6,7 +6,6 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sdssm.automata import Machine
 from sdssm.automata.comparison import product_table
@@ -89,20 +88,6 @@ def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:
         start=int(np.searchsorted(kept, start)),
         labels=labels[kept],
     )
-
-
-def live_states(table: Ints, accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether a string from each state can still end in an accepting state: (Q, V) and (Q,) -> (Q,).
-
-    The string may be empty, so accepting states are live.
-
-    >>> live_states(np.array([[1, 2], [1, 1], [2, 2]]), np.array([False, True, False]))
-    array([ True,  True, False])
-    """
-    live = np.asarray(accepting)
-    while (more := live | live[table].any(1)).sum() > live.sum():
-        live = more
-    return live
 
 
 class ReachedStates:

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Ints, live_states
 from sdssm.errors import ModelError
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.layers.mixer import MixerState, select_state_rows, state_tensors
 from sdssm.models import Classifier, TokenModel
-from sdssm.tasks.validity import live_states
 
 #: A string of symbols.
 Word = tuple[int, ...]
