@@ -22,7 +22,7 @@ from typing import Any
 from sdssm.automata.att_states import AttTransition, find_suspicious_states
 from sdssm.automata.groups import check_n_states
 from sdssm.automata.machine import Machine
-from sdssm.automata.mealy import mealy_table, number_outputs
+from sdssm.automata.mealy import build_from_mealy, number_outputs, parse_output
 from sdssm.automata.partial import build_machine, names_or_none
 from sdssm.automata.refinement import reachable_states
 from sdssm.automata.sources import as_machine
@@ -278,21 +278,16 @@ def _from_mealy(
     state and the output of the last transition.
     """
     number, column = ({name: k for k, name in enumerate(names)} for names in (states, alphabet))
-    values = [int(edge.output) if re.fullmatch("[0-9]{1,9}", edge.output) else edge.output for edge in transitions]
+    values = [parse_output(edge.output) for edge in transitions]
     numbers = number_outputs(values)
     by_target: dict[int, set[int]] = {}
     labels = [[0] * len(alphabet) for _ in states]
     for edge, value in zip(transitions, values, strict=True):
         labels[number[edge.source]][column[edge.symbol]] = numbers[value]
         by_target.setdefault(number[edge.target], set()).add(numbers[value])
-    symbols = names_or_none(alphabet)
     if all(len(outputs) == 1 for outputs in by_target.values()):
         smallest = min(numbers.values())  # of a state that nothing leads to
         moore = [min(by_target.get(q, {smallest})) for q in range(len(states))]
-        return build_machine(
-            table=table, start=start, outputs=moore, states=names_or_none(states), symbols=symbols, sink=True
-        )
-    rows, moore, pairs = mealy_table(table, labels, start)
-    texts = {k: str(value) for value, k in numbers.items()}
-    names = [f"{states[q]}/{texts[output]}" for q, output in pairs]
-    return build_machine(table=rows, outputs=moore, states=names_or_none(names), symbols=symbols, sink=True)
+        names, symbols = names_or_none(states), names_or_none(alphabet)
+        return build_machine(table=table, start=start, outputs=moore, states=names, symbols=symbols, sink=True)
+    return build_from_mealy(table, labels, start, numbers=numbers, states=states, symbols=alphabet, sink=True)
