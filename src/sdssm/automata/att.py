@@ -23,10 +23,10 @@ from sdssm.automata.att_states import AttTransition, find_suspicious_states
 from sdssm.automata.groups import check_n_states
 from sdssm.automata.machine import Machine
 from sdssm.automata.mealy import build_from_mealy, number_outputs, parse_output
-from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.partial import PartialTable, build_machine, empty_table, names_or_none
 from sdssm.automata.refinement import reachable_states
 from sdssm.automata.sources import as_machine
-from sdssm.automata.validation import check_size, format_names
+from sdssm.automata.validation import format_names
 from sdssm.errors import FormatError, FormatWarning, format_value
 
 #: How HFST writes symbols that would separate fields or lines.
@@ -248,11 +248,10 @@ def _alphabet(transitions: list[AttTransition], symbols: Sequence[str] | None) -
     return given
 
 
-def _table(transitions: list[AttTransition], number: dict[str, int], alphabet: list[str]) -> list[list[int | None]]:
+def _table(transitions: list[AttTransition], number: dict[str, int], alphabet: list[str]) -> PartialTable:
     """Return the next states; None where a transition is missing."""
     column = {symbol: a for a, symbol in enumerate(alphabet)}
-    check_size(len(number), len(alphabet))
-    rows: list[list[int | None]] = [[None] * len(alphabet) for _ in number]
+    rows = empty_table(len(number), len(alphabet))
     lines: dict[tuple[str, str], AttTransition] = {}
     for edge in transitions:
         other = lines.setdefault((edge.source, edge.symbol), edge)
@@ -267,7 +266,7 @@ def _table(transitions: list[AttTransition], number: dict[str, int], alphabet: l
 
 def _from_mealy(
     transitions: list[AttTransition],
-    table: list[list[int | None]],
+    table: PartialTable,
     states: list[str],
     alphabet: list[str],
     start: int,

@@ -12,9 +12,9 @@ from typing import Any
 
 from sdssm.automata.machine import Machine
 from sdssm.automata.mealy import build_from_mealy, number_outputs
-from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.partial import PartialTable, build_machine, empty_table, names_or_none
 from sdssm.automata.sources import as_machine
-from sdssm.automata.validation import check_size, validate_accepting
+from sdssm.automata.validation import validate_accepting
 from sdssm.errors import AutomatonError, format_value
 from sdssm.extras import import_extra
 
@@ -238,11 +238,10 @@ def from_object(automaton: Any, *, sink: bool = False) -> Machine:
     )
 
 
-def _table(edges: list[tuple[Any, str, Any]], number: dict[Any, int], symbols: list[str]) -> list[list[int | None]]:
+def _table(edges: list[tuple[Any, str, Any]], number: dict[Any, int], symbols: list[str]) -> PartialTable:
     """Return rows of next states; None where an edge is missing."""
     column = {symbol: a for a, symbol in enumerate(symbols)}
-    check_size(len(number), len(symbols))
-    rows: list[list[int | None]] = [[None] * len(symbols) for _ in number]
+    rows = empty_table(len(number), len(symbols))
     for source, label, target in edges:
         row = rows[number[source]]
         if row[column[label]] is not None:

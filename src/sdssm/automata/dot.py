@@ -26,7 +26,7 @@ from typing import Any
 from sdssm.automata.dot_parser import DotEdge, DotGraph, parse_dot
 from sdssm.automata.machine import Machine
 from sdssm.automata.mealy import build_from_mealy, is_number, number_outputs, parse_output
-from sdssm.automata.partial import build_machine
+from sdssm.automata.partial import PartialTable, build_machine, empty_table
 from sdssm.automata.sources import as_machine
 from sdssm.automata.validation import check_size
 from sdssm.errors import FormatError, format_value
@@ -145,11 +145,10 @@ def _order_symbols(edges: list[DotEdge]) -> tuple[list[str], bool]:
     return symbols, True
 
 
-def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> list[list[int | None]]:
+def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> PartialTable:
     """Return the next states; None where an edge is missing."""
     column = {symbol: a for a, symbol in enumerate(symbols)}
-    check_size(len(number), len(symbols))
-    rows: list[list[int | None]] = [[None] * len(symbols) for _ in number]
+    rows = empty_table(len(number), len(symbols))
     for edge in edges:
         for label in edge.symbols():
             row, a = rows[number[edge.source]], column[label]

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sdssm.automata.machine import Machine
-from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.partial import PartialTable, build_machine, names_or_none
 from sdssm.automata.validation import check_size
 
 
 def mealy_table(
-    table: list[list[int | None]], outputs: list[list[int]], start: int
-) -> tuple[list[list[int | None]], list[int], list[tuple[int, int]]]:
+    table: PartialTable, outputs: list[list[int]], start: int
+) -> tuple[PartialTable, list[int], list[tuple[int, int]]]:
     """Return the table of the Moore machine, the output of each of its states, and the pairs that they stand for.
 
     A state is a pair of a state and the output of the last transition; the start is number 0, and only pairs that it
@@ -31,7 +31,7 @@ def mealy_table(
     ]
     pairs = [(start, min(given, default=0))]
     number = {pairs[0]: 0}
-    rows: list[list[int | None]] = []
+    rows: PartialTable = []
     for state, _ in pairs:
         row: list[int | None] = []
         for target, output in zip(table[state], outputs[state], strict=True):
@@ -49,7 +49,7 @@ def mealy_table(
 
 
 def build_from_mealy(
-    table: list[list[int | None]],
+    table: PartialTable,
     outputs: list[list[int]],
     start: int,
     *,
