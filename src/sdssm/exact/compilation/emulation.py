@@ -16,7 +16,7 @@ from sdssm.exact.defaults import CHECKED_STRINGS
 from sdssm.exact.errors import ExactError
 from sdssm.exact.sources import MachineSource
 from sdssm.exact.watch import Watch, open_watch
-from sdssm.layers.mixer import select_state_rows
+from sdssm.layers.mixer import flatten_state, select_state_rows
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 from sdssm.progress import ProgressOption
@@ -197,6 +197,4 @@ def _repeat_rows(state: State, times: int) -> State:
 
 def _flatten(state: State) -> Tensor:
     """Concatenate the states of all layers, as real numbers: (B, ...) -> (B, N)."""
-    assert state is not None
-    parts = [(torch.view_as_real(x) if x.is_complex() else x).flatten(1) for x in state]
-    return torch.cat(parts, 1)
+    return torch.cat([part.flatten(1) for part in flatten_state(state)], 1)

@@ -16,7 +16,7 @@ from sdssm.automata.refinement import Ints, live_states
 from sdssm.errors import ModelError
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
-from sdssm.layers.mixer import MixerState, select_state_rows, state_tensors
+from sdssm.layers.mixer import MixerState, flatten_state, select_state_rows
 from sdssm.models import Classifier, TokenModel
 
 #: A string of symbols.
@@ -258,9 +258,8 @@ def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:
 
 
 def _flat_parts(state: MixerState) -> list[Tensor]:
-    """Return the tensors of a state, each (B, F)."""
-    tensors = state_tensors(state)
-    return [(torch.view_as_real(part) if part.is_complex() else part).flatten(1).float() for part in tensors]
+    """Return the tensors of a state as real numbers, each (B, F)."""
+    return [part.flatten(1).float() for part in flatten_state(state)]
 
 
 def smallest_margin(logits: Tensor, mask: NDArray[np.bool_]) -> float:
