@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import monotonic
 
-import numpy as np
 import torch
 
 from sdssm.automata import Machine
@@ -14,14 +13,9 @@ from sdssm.errors import MissingExtraError, ModelError
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES
 from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction import Extraction, Fidelity
+from sdssm.exact.extraction.candidates import find_disagreements
 from sdssm.exact.extraction.extractor import ExtractionOptions, extract_machine
-from sdssm.exact.extraction.model_reader import (
-    NOT_VALID,
-    ModelReader,
-    Word,
-    check_states_readable,
-    trace_states,
-)
+from sdssm.exact.extraction.model_reader import ModelReader, Word, check_states_readable
 from sdssm.exact.sources import LoadedSource
 from sdssm.exact.watch import open_watch
 from sdssm.models import TokenModel
@@ -128,9 +122,7 @@ def compare_on_strings(
                 if length <= task.train_length:
                     raise
                 break
-            outputs = machine.outputs[trace_states(machine.table, np.full(count, machine.start), tokens)]
-            wrong = (outputs != labels) & (labels != NOT_VALID)
-            results.append(Fidelity(length, count, count - int(wrong[:, -1].sum()), count - int(wrong.any(1).sum())))
+            results.append(Fidelity.count(length, find_disagreements(machine, tokens, labels)))
     return tuple(results)
 
 
