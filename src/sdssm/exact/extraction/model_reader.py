@@ -127,10 +127,7 @@ class ModelReader:
             numbers = list(group)
             for first in range(0, len(numbers), MOST_WORDS):
                 part = numbers[first : first + MOST_WORDS]
-                ends = np.array([len(words[k]) for k in part])
-                tokens = np.zeros((len(part), ends.max()), dtype=np.int64)
-                for row, k in enumerate(part):
-                    tokens[row, : len(words[k])] = words[k]
+                tokens, ends = _pad_words([words[k] for k in part])
                 index = np.arange(len(part))
                 predictions = self.read(tokens)[0][index, ends - 1] if is_prefix_reader else self._read_ends(tokens)
                 is_valid = self.valid_prefixes(tokens)[index, ends - 1]
@@ -177,10 +174,7 @@ class ModelReader:
         rows = np.arange(len(valid_states))
         if not words:
             return np.zeros((len(rows), 0), dtype=np.int64)
-        ends = np.array([len(word) for word in words])
-        padded = np.zeros((len(words), ends.max()), dtype=np.int64)  # symbols after the end of a word are ignored
-        for row, word in zip(padded, words, strict=True):
-            row[: len(word)] = word
+        padded, ends = _pad_words(words)
         tokens, last = np.tile(padded, (len(rows), 1)), np.tile(ends - 1, len(rows))
         state_of_row, index = np.repeat(rows, len(words)), np.arange(len(last))
         predictions = self.read(tokens, select_state_rows(states, state_of_row))[0][index, last]
@@ -255,6 +249,15 @@ def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:
         state = table[state, symbols]
         states[:, position] = state
     return states
+
+
+def _pad_words(words: Sequence[Word]) -> tuple[Ints, Ints]:
+    """Return words as rows (B, L), filled up with a symbol that is to be ignored, and their lengths (B,)."""
+    lengths = np.array([len(word) for word in words])
+    rows = np.zeros((len(words), lengths.max()), dtype=np.int64)
+    for row, word in zip(rows, words, strict=True):
+        row[: len(word)] = word
+    return rows, lengths
 
 
 def _flat_parts(state: MixerState) -> list[Tensor]:
