@@ -49,6 +49,11 @@ class Failure:
     word: tuple[int, ...]
     is_label: bool  #: whether a label is wrong or not clear; otherwise the nearest prototype
 
+    @property
+    def fault(self) -> str:
+        """What is wrong after the word, for a message."""
+        return "the label is wrong or not clear" if self.is_label else "the nearest prototype is another state's"
+
 
 class PrototypeProof:
     """Tries to prove that a recurrence with prototypes has the labels of a machine after every string."""
@@ -186,8 +191,7 @@ def certify_snapped(module: SnappedRecurrence, machine: Machine, task: str | Non
     if failure is None:
         return describe_proof(int((prototypes.states >= 0).sum()), module.every, smallest.n_states, task)
     source = "the start state" if failure.prototype < 0 else f"prototype {failure.prototype}"
-    what = "the label is wrong or not clear" if failure.is_label else "the nearest prototype is another state's"
-    reason = f"after the string {machine.decode(failure.word)[:80]!r} from {source} {what}"
+    reason = f"after the string {machine.decode(failure.word)[:80]!r} from {source} {failure.fault}"
     return Certificate(0, 0, 0, False, reason, states=smallest.n_states, task=task)
 
 

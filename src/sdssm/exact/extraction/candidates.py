@@ -15,6 +15,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction.merging import build_machine
 from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, trace_states
+from sdssm.exact.watch import Watch
 from sdssm.models import Classifier, TokenModel
 from sdssm.tasks import Task
 
@@ -214,6 +215,12 @@ def _affordable_strings(model: TokenModel, length: int) -> int:
         return MODULE_STRINGS
     size = getattr(model.settings.mixer, "state", 1)
     return max(LEAST_STRINGS, min(TEST_STRINGS, MOST_WORK // (length * size**2)))
+
+
+def explain_stop(watch: Watch, explored: int) -> str:
+    """Return the note of a search that the time limit ended after exploring so many states of the model."""
+    states = f"{explored:,} states of the model were explored"
+    return f"{watch.stop_reason}: {states} by then, so the machine is not a final result"
 
 
 def too_many_states(max_states: int) -> ExactError:

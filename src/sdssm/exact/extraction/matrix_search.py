@@ -20,7 +20,14 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.exact.errors import TimeIsUpError
-from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, SearchResult, too_many_states
+from sdssm.exact.extraction.candidates import (
+    COARSER,
+    DIFFER,
+    CandidateMachines,
+    SearchResult,
+    explain_stop,
+    too_many_states,
+)
 from sdssm.exact.extraction.distinguishing import DistinguishingSuffixes
 from sdssm.exact.extraction.explored_classes import (
     ClassExplorer,
@@ -222,23 +229,22 @@ def search_by_matrices(
     """Return the machine of a model that is a linear recurrence, how the search ended, and the states it comes from."""
     reader = candidates.reader
     search = MatrixSearch(matrices, max_states=max_states, longest=candidates.longest, seed=seed, watch=reader.watch)
-    found = search.run()
-    if found.candidate is None:
-        if found.stopped:
+    result = search.run()
+    if result.candidate is None:
+        if result.stopped:
             raise TimeIsUpError
         raise too_many_states(max_states)
-    graph, note = found.candidate.graph, None
-    reader.explored += found.explored
+    graph, note = result.candidate.graph, None
+    reader.explored += result.explored
     with suppress(TimeIsUpError):  # the machine is known, whatever its margin
         _read_margin(reader, graph)
-    if found.stopped:
-        explored = f"{len(graph.labels) - 1:,} states of the model were explored"
-        note = f"{reader.watch.stop_reason}: {explored} by then, so the machine is not a final result"
-    elif found.error:
-        note = COARSER.format(max_states) if found.too_many else DIFFER
-    machine = found.candidate.machine
+    if result.stopped:
+        note = explain_stop(reader.watch, len(graph.labels) - 1)
+    elif result.error:
+        note = COARSER.format(max_states) if result.too_many else DIFFER
+    machine = result.candidate.machine
     named = Machine(table=machine.table, start=machine.start, outputs=machine.outputs, symbols=candidates.symbols)
-    return named, SearchResult(found.rounds, note, stopped=found.stopped), graph
+    return named, SearchResult(result.rounds, note, stopped=result.stopped), graph
 
 
 def _read_margin(reader: ModelReader, graph: ClassGraph) -> None:
