@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+#: Arrays of whole numbers and of real numbers, of any shape.
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def concatenate_ranges(starts: Ints, counts: Ints) -> Ints:

@@ -6,7 +6,8 @@ from time import monotonic
 
 import numpy as np
 
-from sdssm.checking.string_reader import MOST_ROWS, Prefixes, StringReader, TimeIsOverError, Word
+from sdssm.checking.string_reader import MOST_ROWS, Prefixes, StringReader, TimeIsOverError
+from sdssm.exact.extraction.model_reader import Word
 from sdssm.layers.mixer import join_states, state_tensors
 from sdssm.progress import TimeLimit
 

@@ -10,8 +10,9 @@ import torch
 
 from sdssm.automata.refinement import Ints
 from sdssm.checking.exhaustive_search import Error
-from sdssm.checking.string_reader import Prefixes, StringReader, TimeIsOverError, Word
+from sdssm.checking.string_reader import Prefixes, StringReader, TimeIsOverError
 from sdssm.errors import ModelError
+from sdssm.exact.extraction.model_reader import Word
 from sdssm.layers.mixer import flatten_state
 from sdssm.progress import TimeLimit
 

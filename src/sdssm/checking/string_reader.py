@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sdssm.automata.refinement import Ints, live_states
 from sdssm.errors import ModelError
-from sdssm.exact.extraction.model_reader import trace_states
+from sdssm.exact.extraction.model_reader import Word, trace_states
 from sdssm.layers.mixer import map_state, select_state_rows
 from sdssm.models import TokenModel
 from sdssm.models.reading import reading_mode
@@ -23,8 +23,6 @@ from sdssm.progress import TimeLimit
 from sdssm.tasks import Task
 from sdssm.tasks.validity import label_states
 
-#: A string of symbols.
-Word = tuple[int, ...]
 #: Approximate limit on the numbers in memory while strings are read, and on the strings read together.
 MOST_NUMBERS, MOST_ROWS = 1 << 24, 4_096
 #: Symbols that a recurrent model reads between two looks at the clock.

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.ball_arithmetic import Floats
+from sdssm.automata.refinement import Floats, Ints
 from sdssm.exact.certification.prototype_proof import Failure, PrototypeProof, Prototypes
 from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction.explored_classes import START, ClassGraph

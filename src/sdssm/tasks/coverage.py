@@ -14,15 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 from sdssm.tasks.ragged import validate_length
 from sdssm.tasks.reach import Reach
 from sdssm.tasks.sampling import MIXED, MIXTURE, SAMPLINGS, validate_sampling
 from sdssm.tasks.string_ends import StringEnds, access_string, walk_ends
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable
-
-Floats = NDArray[np.float64]
 
 #: Uniform strings cover a machine if every transition ends at least this share as many of them as of covering strings,
 #: and likewise every label, compared with balanced strings. In a training on covering strings half of the strings are

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sdssm.automata.drawing.canvas import Canvas, bezier, exit_time, subcurve
-from sdssm.automata.drawing.general import Floats
 from sdssm.automata.drawing.merging import Arrow, ArrowLabel, label_arrow
 from sdssm.automata.drawing.shapes import ArrowShape, LabelShape, TextLine
 from sdssm.automata.drawing.wording import LABEL_FONT, LETTER, MOST_NAMED, Style, text_width
+from sdssm.automata.refinement import Floats
 from sdssm.palette import LINE_COLOUR, TEXT_COLOUR
 
 if TYPE_CHECKING:  # used in annotations only: an import at run time would be circular

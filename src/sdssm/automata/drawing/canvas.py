@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sdssm.automata.drawing.general import Floats
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 
 #: The size, in pixels, of a cell of the grid that records lines.
 CELL = 6.0

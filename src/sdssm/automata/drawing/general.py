@@ -9,9 +9,8 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 
-Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 #: Seconds after which `dot` is stopped.
 TIMEOUT = 10.0

@@ -26,7 +26,6 @@ import numpy as np
 
 from sdssm.automata.drawing.general import (
     Complexes,
-    Floats,
     badness,
     depths,
     directions,
@@ -37,7 +36,7 @@ from sdssm.automata.drawing.general import (
     spread_apart,
     to_xy,
 )
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 
 #: The most pairs of edges that are compared to exchange polygons; beyond it they are not exchanged.
 MOST_TRIED = 20_000_000

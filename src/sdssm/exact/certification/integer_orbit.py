@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdssm.exact.certification.ball_arithmetic import U64, Floats, gamma, round_up, vector_norm
+from sdssm.automata.refinement import Floats
+from sdssm.exact.certification.ball_arithmetic import U64, gamma, round_up, vector_norm
 from sdssm.exact.certification.linear_system import LinearSystem
 from sdssm.exact.certification.trim_machine import DEAD
 from sdssm.exact.watch import UNWATCHED, Watch

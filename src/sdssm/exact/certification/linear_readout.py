@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.ball_arithmetic import U64, Floats, MatrixBall, gamma, round_up, vector_norm
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.ball_arithmetic import U64, MatrixBall, gamma, round_up, vector_norm
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
 

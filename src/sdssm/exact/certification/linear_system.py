@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.ball_arithmetic import Floats, gamma
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.ball_arithmetic import gamma
 from sdssm.exact.certification.linear_readout import check_linear, find_row_labels, multiply_rows, readout_rows
 from sdssm.exact.certification.trim_machine import TrimMachine
 from sdssm.exact.errors import ExactError

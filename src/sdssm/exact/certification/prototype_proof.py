@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.ball_arithmetic import U32, Floats, gamma
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.ball_arithmetic import U32, gamma
 from sdssm.exact.certification.certificate import Certificate
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch

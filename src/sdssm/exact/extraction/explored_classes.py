@@ -13,7 +13,8 @@ from torch import Tensor
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints, coarsest_congruence
 from sdssm.exact.errors import TimeIsUpError
-from sdssm.exact.extraction.token_matrices import SuffixRows, TokenMatrices, Word
+from sdssm.exact.extraction.model_reader import Word
+from sdssm.exact.extraction.token_matrices import SuffixRows, TokenMatrices
 from sdssm.exact.watch import Watch
 
 #: The start state, which no other state joins: no model predicts a label for the empty string.

@@ -8,9 +8,9 @@ from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
 from sdssm.exact.extraction.covering_strings import draw_covering
 from sdssm.exact.extraction.explored_classes import START, ClassGraph
-from sdssm.exact.extraction.model_reader import trace_states
+from sdssm.exact.extraction.model_reader import Word, trace_states
 from sdssm.exact.extraction.scouting import ScoutedStrings
-from sdssm.exact.extraction.token_matrices import TokenMatrices, Word
+from sdssm.exact.extraction.token_matrices import TokenMatrices
 from sdssm.exact.watch import Watch
 
 #: Strings that cover a candidate, and a limit on the multiplications to read them.

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sdssm.automata.refinement import Floats
 from sdssm.exact.measurement.cycle_means import find_heaviest_cycle
 from sdssm.models import Classifier, TokenModel
 from sdssm.models.gains import log_gains
 from sdssm.models.reading import reading_mode
 from sdssm.tasks import Task
-
-Floats = NDArray[np.float64]
 
 #: Strings of each length that are read, and the most lengths, up to the training length.
 STRINGS, LENGTHS = 64, 12
