@@ -20,6 +20,7 @@ from sdssm.automata import Machine
 from sdssm.automata.refinement import Floats, Ints
 from sdssm.exact.certification.ball_arithmetic import U32, gamma
 from sdssm.exact.certification.certificate import Certificate
+from sdssm.exact.certification.linear_readout import as_floats
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.models.snapped_recurrence import SnappedRecurrence
@@ -181,9 +182,7 @@ def certify_snapped(module: SnappedRecurrence, machine: Machine, task: str | Non
     """
     watch.start("prove the prototypes")
     smallest, labels = machine.minimise(), module.row_labels
-    A, start, rows, points = (
-        value.detach().cpu().double().numpy() for value in (module.A, module.start, module.rows, module.points)
-    )
+    A, start, rows, points = map(as_floats, (module.A, module.start, module.rows, module.points))
     row_labels = np.arange(len(rows)) if labels is None else labels.detach().cpu().numpy()
     proof = PrototypeProof(A, start, rows, row_labels, smallest, module.every, watch)
     prototypes = proof.find_states(points)
