@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from sdssm.automata.refinement import Ints
-from sdssm.errors import TaskError
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import label_states
 
@@ -30,8 +29,7 @@ def draw_examples(task: Task, count: int, length: int, *, seed: int = 0) -> list
     >>> draw_examples(get_task("parity"), 1, 5)
     [ExampleString(tokens=[1, 1, 1, 0, 0], labels=[1, 0, 1, 1, 1])]
     """
-    if not task.has_length(length):
-        raise TaskError(f"{task.name} has no valid string of length {length}")
+    task.check_has_length(length)
     table, start, labels = label_states(task.machine, task.valid)
     generator = np.random.default_rng(seed)
     examples = []
