@@ -204,10 +204,6 @@ class StringCounts:
             self._weights[length] = weights
         return self._weights[length]
 
-    def reached(self, length: int) -> NDArray[np.bool_]:
-        """Return which states strings of a length reach, bool (Q,)."""
-        return self.at(length).mantissa > 0
-
     # -- last states and last transitions --------------------------------------------------------------------------
 
     @cached_property

@@ -78,9 +78,7 @@ class WalkTables:
             _MachineWalk.build(machine, longest) if k in walked else _MachineWalk.empty(machine, longest)
             for k, machine in enumerate(machines)
         ]
-        first_state, first_edge, first_label = (
-            _offsets([size[k] for size in (part.sizes for part in parts)]) for k in range(3)
-        )
+        first_state, first_edge, first_label = map(_offsets, zip(*(part.sizes for part in parts), strict=True))
         n_symbols = machines[0].n_symbols
         longest_list = max(part.longest_list for part in parts)
 
