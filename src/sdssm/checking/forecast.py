@@ -9,8 +9,9 @@ from typing import Literal
 
 import torch
 
+from sdssm.checking.accuracy_by_length import FAILING_ACCURACY
 from sdssm.checking.card_section import SectionTimeUpError
-from sdssm.checking.forecast_measurement import FAILING_ACCURACY, LONGEST
+from sdssm.checking.forecast_measurement import LONGEST
 from sdssm.checking.forecast_strings import SHORTEST
 from sdssm.checking.state_distances import Growth, StateDistances
 from sdssm.evaluation.sampled_measurement import measure_sampled
