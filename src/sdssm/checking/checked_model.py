@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -226,9 +226,7 @@ def _trained(
         )
         model = load(run.path, device=resolve_device(device))
         checked = _of_run(run, model, task, "trained")
-    if out is not None:
-        return checked
-    return CheckedModel(**{**vars(checked), "folder": None})
+    return checked if out is not None else replace(checked, folder=None)
 
 
 def _refuse_training_options(steps: int | None, preset: str | None, settings: Mapping[str, Any] | None) -> None:
