@@ -233,16 +233,18 @@ def _order_states(transitions: list[AttTransition], final: Mapping[str, int], st
 
 def _alphabet(transitions: list[AttTransition], symbols: Sequence[str] | None) -> list[str]:
     """Return the symbols of the file in order of appearance, or the given ones."""
-    found = {edge.symbol: edge.line for edge in reversed(transitions)}  # the first line with each symbol
+    lines: dict[str, int] = {}  # the first line with each symbol
+    for edge in transitions:
+        lines.setdefault(edge.symbol, edge.line)
     if symbols is None:
-        if not found:
+        if not lines:
             raise FormatError("the file has no transitions, so the alphabet is not known; give it, as in symbols='ab'")
-        return list(dict.fromkeys(edge.symbol for edge in transitions))
+        return list(lines)
     given = list(symbols)
-    for symbol in dict.fromkeys(edge.symbol for edge in transitions):
+    for symbol, line in lines.items():
         if symbol not in given:
             raise FormatError(
-                f"line {found[symbol]}: symbol {format_value(symbol)} is not in the alphabet {format_names(given)}; "
+                f"line {line}: symbol {format_value(symbol)} is not in the alphabet {format_names(given)}; "
                 "add it to the alphabet, or fix the file"
             )
     return given

@@ -85,9 +85,7 @@ class PrototypeProof:
         points = np.concatenate([self.start[None], prototypes.points])
         states = np.append(self.machine.start, prototypes.states)
         sources = np.flatnonzero(states >= 0)
-        chunk = max(1, AT_A_TIME // self.A.shape[0])
-        for first in range(0, len(sources), chunk):
-            part = sources[first : first + chunk]
+        for part in self._split(sources):
             failure = self._read(points[part], states[part], part - 1, prototypes, (), 0)
             if failure is not None:
                 return failure
@@ -109,11 +107,13 @@ class PrototypeProof:
                         if states[nearest[p]] < 0:
                             states[nearest[p]] = state[p]
                             fresh.add(int(nearest[p]))
-            found = np.array(sorted(fresh), dtype=np.int64)
-            chunk = max(1, AT_A_TIME // self.A.shape[0])
-            parts = [found[first : first + chunk] for first in range(0, len(found), chunk)]
-            frontier = [(points[part], states[part]) for part in parts]
+            frontier = [(points[part], states[part]) for part in self._split(np.array(sorted(fresh), dtype=np.int64))]
         return Prototypes(points, states)
+
+    def _split(self, rows: Ints) -> list[Ints]:
+        """Return the rows in parts that are read at a time."""
+        size = max(1, AT_A_TIME // len(self.A))
+        return [rows[first : first + size] for first in range(0, len(rows), size)]
 
     def _ends(self, x: Floats, states: Ints, remaining: int) -> Iterator[tuple[Floats, Ints]]:
         """Yield the states of model and machine after each string of `remaining` symbols from x (B, N)."""
