@@ -60,9 +60,9 @@ def search_by_states(candidates: CandidateMachines, max_states: int) -> SearchRe
         finer = _explore_finer(reader, distance, suffixes, fresh, max_states)
         if finer is None:
             return SearchResult(done, COARSER.format(max_states))
-        if not finer[2].is_complete:  # the machines found before know all states that they reach
-            return _stopped(reader, done, finer[2])
         distance, suffixes, graph = finer
+        if not graph.is_complete:  # the machines found before know all states that they reach
+            return _stopped(reader, done, graph)
         machine = candidates.add(graph.table, graph.labels, graph.valid_states)
         error = candidates.error(machine)
         least, stale = (error, 0) if error < least else (least, stale + 1)
