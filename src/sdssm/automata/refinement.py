@@ -89,9 +89,8 @@ def _refine(table: Ints, colours: Ints, rng: np.random.Generator, depths: Ints |
     incoming = np.argsort(targets, kind="stable")
     offset = np.searchsorted(targets[incoming], np.arange(states + 1))
     source = incoming // symbols
-    weight = (2 * rng.integers(2**63, size=(symbols,), dtype=np.uint64) + 1)[
-        incoming % symbols
-    ]  # odd factors lose no bits
+    factors = 2 * rng.integers(2**63, size=(symbols,), dtype=np.uint64) + 1  # odd factors lose no bits
+    weight = factors[incoming % symbols]
 
     codes = rng.integers(2**64, size=(states,), dtype=np.uint64)  # a random number for each possible class
     _, classes = np.unique(colours, return_inverse=True)

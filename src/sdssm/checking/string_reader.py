@@ -127,9 +127,8 @@ class StringReader:
         strings, length = COMPARED
         if self.model.longest is not None:
             length = max(1, min(length, self.model.longest))
-        tokens = torch.randint(
-            self.n_symbols, (strings, length), generator=torch.Generator().manual_seed(0)
-        )  # of any strings: valid or not, the logits must be the same
+        # Of any strings: valid or not, the logits must be the same.
+        tokens = torch.randint(self.n_symbols, (strings, length), generator=torch.Generator().manual_seed(0))
         tokens = tokens.to(self.model.device)
         whole = self.model.last_logits(tokens)
         state: State = None

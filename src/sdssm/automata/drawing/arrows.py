@@ -191,9 +191,8 @@ def _choose_bend(canvas: Canvas, p: int, q: int, lanes: int) -> float:
     """Return how far, in pixels, the edges between two states bend sideways to avoid others; often 0."""
     x, y = canvas.at[q] - canvas.at[p]
     length = float(np.hypot(x, y))
-    inward = (
-        1 if np.dot(canvas.at.mean(0) - canvas.at[p], (-y, x)) > -length else -1
-    )  # 1 if the edge passes through the middle
+    # 1 if the edge passes through the middle.
+    inward = 1 if np.dot(canvas.at.mean(0) - canvas.at[p], (-y, x)) > -length else -1
     best, cost = 0.0, np.inf
     for share in (0, 0.08, -0.08, 0.16, -0.16, 0.25, -0.25, 0.36, -0.36):
         times = np.linspace(0.04, 0.96, max(24, int(length / 10)))

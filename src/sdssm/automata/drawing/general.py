@@ -145,9 +145,8 @@ def _stress(distance: Floats, x: Floats, steps: int = 300) -> Floats:
     Gansner, Koren and North, "Graph drawing by stress majorization" (2004).
     """
     n = len(x)
-    near = (
-        np.where(distance > n, distance[distance <= n].max() + 1, distance) * STRIDE
-    )  # unconnected parts are placed apart
+    # Unconnected parts are placed apart.
+    near = np.where(distance > n, distance[distance <= n].max() + 1, distance) * STRIDE
     weight = np.where(near > 0, 1 / np.maximum(near, 1) ** 2, 0)
     inverse = np.linalg.inv(np.diag(weight.sum(1)) - weight + 1 / n)
     for _ in range(steps):
