@@ -10,8 +10,9 @@ import torch
 
 from sdssm.automata.refinement import Ints
 from sdssm.checking.exhaustive_search import Error
-from sdssm.checking.string_reader import Prefixes, StringReader, TimeIsOverError
+from sdssm.checking.string_reader import Prefixes, StringReader
 from sdssm.errors import ModelError
+from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.extraction.model_reader import Word
 from sdssm.layers.mixer import flatten_state
 from sdssm.progress import TimeLimit
@@ -79,7 +80,7 @@ class GuidedSearch:
             try:
                 for read in method(known, limits[name]):
                     length = max(length, read)
-            except TimeIsOverError:
+            except TimeIsUpError:
                 pass
             except ModelError as error:  # such as a module that has no positions for long strings
                 self.note = str(error)
@@ -194,7 +195,7 @@ def shorten_error(reader: StringReader, error: Error, limit: TimeLimit, seed: in
                 error, size = shorter, min(size, (len(shorter[0]) + 1) // 2)
             else:
                 size = size // 2 if size > 8 else size - 1
-    except TimeIsOverError:
+    except TimeIsUpError:
         pass
     return error
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sdssm.automata.refinement import Ints, live_states
 from sdssm.errors import ModelError
+from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.extraction.model_reader import Word, trace_states
 from sdssm.layers.mixer import map_state, select_state_rows
 from sdssm.models import TokenModel
@@ -32,10 +33,6 @@ PIECE = 256
 TOLERANCE = 1e-3
 #: Strings, and their length, on which the two are compared.
 COMPARED = (8, 12)
-
-
-class TimeIsOverError(Exception):
-    """The time of a search is over."""
 
 
 class Prefixes(NamedTuple):
@@ -95,7 +92,7 @@ class StringReader:
     def check(self) -> None:
         """Raise an error if the time is over."""
         if self.limit.is_over:
-            raise TimeIsOverError
+            raise TimeIsUpError
 
     def rows_at_once(self, length: int) -> int:
         """Return the number of strings of this length that are read together."""
