@@ -104,7 +104,9 @@ class MatrixSearch:
             # the states that its errors lead to: more than are searched in a minute with 64 symbols, and no use.
             is_found = self._search_centres() or self._search_near()
             if not is_found and not self.matrices.has_centres:
-                any(self._search(tolerance) for tolerance in TOLERANCES)
+                for tolerance in TOLERANCES:
+                    if self._search(tolerance):
+                        break
             if not self.candidates:
                 self._join_by_labels()
         except TimeIsUpError:
@@ -169,15 +171,16 @@ class MatrixSearch:
         suffixes.add([(), *((symbol,) for symbol in range(self.matrices.n_symbols))])
         limit = tolerance * self._median_gap(suffixes)
         finder = DistinguishingSuffixes(suffixes, self.strings, limit)
-        rule: Callable[[], JoinRule] = lambda: JoinBySuffixes(suffixes)  # noqa: E731  # one of two
-        if tolerance:
-            rule = lambda: JoinNearest(suffixes, tolerance=limit)  # noqa: E731
-        last = self._refine(rule, finder, self.horizons[0], None)
+
+        def make_rule() -> JoinRule:
+            return JoinNearest(suffixes, tolerance=limit) if tolerance else JoinBySuffixes(suffixes)
+
+        last = self._refine(make_rule, finder, self.horizons[0], None)
         unchanged = False
         for horizon in self.horizons[1:]:
             if last is None:
                 return unchanged
-            refined = self._refine(rule, finder, horizon, last)
+            refined = self._refine(make_rule, finder, horizon, last)
             if refined is None:
                 return unchanged
             unchanged = refined.machine == last.machine
@@ -185,12 +188,12 @@ class MatrixSearch:
         return last is not None
 
     def _refine(
-        self, rule: Callable[[], JoinRule], finder: DistinguishingSuffixes, horizon: int, last: Candidate | None
+        self, make_rule: Callable[[], JoinRule], finder: DistinguishingSuffixes, horizon: int, last: Candidate | None
     ) -> Candidate | None:
         """Add suffixes until no joined states are known to differ; return None if that does not end."""
         limit = None if last is None else GROWTH * last.machine.n_states + MORE_STATES
         for _ in range(MOST_ROUNDS):
-            graph = self.explorer.explore(rule())
+            graph = self.explorer.explore(make_rule())
             if graph is None:
                 self.too_many = True
                 return None
