@@ -99,10 +99,6 @@ class TokenMatrices:
             after[rows] = states[rows] @ self.A[int(symbol)].T
         return _normalise(after)
 
-    def label(self, word: Word) -> int:
-        """Return the prediction after a string, which must not be empty."""
-        return int(self.labels_of_prefixes(np.array([word]))[0, -1])
-
 
 def _normalise(states: Tensor) -> Tensor:
     norms: Tensor = states.norm(dim=-1, keepdim=True)
