@@ -107,7 +107,9 @@ class StringReader:
 
     def warm_up(self) -> None:
         """Read a few strings, because the first calls of a model may compile code, which takes seconds."""
-        self.extend(self.extend(self.start_prefixes())[0])
+        prefixes = self.start_prefixes()
+        for _ in range(min(2, self.model.longest or 2)):
+            prefixes, _ = self.extend(prefixes)
         longest = min(self.model.longest or PIECE, self.task.train_length)
         for rows, length in ((1, 2), (2, longest)):
             tokens = self._to_device(np.zeros((rows, min(length, longest)), dtype=np.int64))
