@@ -86,7 +86,8 @@ def measure(run: PlannedRun, device: str, longest: int) -> dict[str, Any] | None
     """Return the distances at training lengths and the measured failing length; None if the run has no weights."""
     import torch
 
-    from sdssm.checking.forecast_measurement import FAILING_ACCURACY, measure_failing_length
+    from sdssm.checking.accuracy_by_length import FAILING_ACCURACY
+    from sdssm.checking.forecast_measurement import measure_failing_length
 
     started = monotonic()
     try:

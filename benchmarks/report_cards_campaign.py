@@ -55,10 +55,10 @@ def warm_up(model: str, task: str, device: str) -> float:
 
 def measure_card(card: PlannedCard, device: str, seconds: float, sections: Sequence[str]) -> dict[str, Any]:
     """Return sections of a card as JSON."""
-    from sdssm.checking.checked_model import find_checked_model
+    from sdssm.checking.checked_model import ModelRequest, find_checked_model
     from sdssm.checking.checker import check_subject
 
-    subject = find_checked_model(card.folder, device=device)
+    subject = find_checked_model(card.folder, None, ModelRequest(device=device))
     subject = replace(subject, folder=None)  # the folder is temporary
     return check_subject(subject, sections=sections, max_seconds=seconds).to_json()
 
@@ -129,13 +129,13 @@ def stop(pool: ProcessPoolExecutor) -> None:
 def add_costs(cards: Sequence[PlannedCard], results: dict[str, ReportCard], device: str, end: float) -> None:
     """Measure size and speed one model after the other, while nothing else runs."""
     from sdssm.checking.card_section import measure_section
-    from sdssm.checking.checked_model import find_checked_model
+    from sdssm.checking.checked_model import ModelRequest, find_checked_model
     from sdssm.checking.cost_measurement import measure_costs
 
     for card in cards:
         if card.name not in results or monotonic() > end:
             continue
-        subject = find_checked_model(card.folder, device=device)
+        subject = find_checked_model(card.folder, None, ModelRequest(device=device))
         measure = partial(measure_costs, subject.model, subject.task, train_length=subject.train_length)
         section = measure_section("costs", lambda seconds, run=measure: run(seconds=seconds), SPEED_SECONDS)  # type: ignore[misc]  # run is bound
         results[card.name] = results[card.name].with_section(section)

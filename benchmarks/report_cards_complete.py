@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.report_cards_files import write_cards
 from sdssm.checking import ReportCard
 from sdssm.checking.card_section import TITLES, CardSection
-from sdssm.checking.checked_model import find_checked_model
+from sdssm.checking.checked_model import ModelRequest, find_checked_model
 from sdssm.checking.checker import check_subject
 
 
@@ -41,7 +41,7 @@ def complete(arguments: argparse.Namespace) -> None:
             ]
             if not wanted or monotonic() > end or not (arguments.models is None or folder.name in arguments.models):
                 continue
-            subject = replace(find_checked_model(folder, device=arguments.device), folder=None)
+            subject = replace(find_checked_model(folder, None, ModelRequest(device=arguments.device)), folder=None)
             known: tuple[CardSection, ...] = () if card is None else card.sections
             more = check_subject(subject, sections=wanted, known=known, max_seconds=arguments.card_seconds)
             results[name] = merge(more if card is None else card, more, completed.setdefault(name, {}))

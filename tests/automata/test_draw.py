@@ -18,13 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdssm.automata.drawing import draw
-from sdssm.automata.drawing.general import Floats, graphviz_layout
+from sdssm.automata.drawing.general import graphviz_layout
 from sdssm.automata.drawing.layout import cycles, lay_out
 from sdssm.automata.drawing.merging import LABEL_LETTERS, LABEL_LINES, merge_names, merge_transitions
 from sdssm.automata.drawing.wording import COLOURS, symbol_styles
 from sdssm.automata.formats import read_machine, write_diagram
 from sdssm.automata.library import get_machine
 from sdssm.automata.machine import Machine
+from sdssm.automata.refinement import Floats
 from sdssm.errors import AutomatonError, OutputError
 from sdssm.palette import FONT_FAMILY, LINE_COLOUR
 

@@ -172,7 +172,7 @@ def test_a_module_without_advance_has_no_forecast(prefixes: bool) -> None:
 
 
 def test_a_model_of_the_catalogue_without_a_state_gets_the_typical_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sdssm.checking.forecast.classifies_training_lengths", lambda *_: None)  # it is not trained
+    monkeypatch.setattr("sdssm.checking.forecast._why_not_classified", lambda *_: None)  # it is not trained
     result = forecast_failure(untrained_model(ModelSettings(name="transformer", width=16), 2, 2, seed=0), PARITY)
     assert result.cause == "unseen positions"
     assert result.length == CALIBRATION.unseen * PARITY.train_length

@@ -211,3 +211,11 @@ def test_bad_input() -> None:
         find_misclassified(parity, get_task("parity"), longest=0)
     with pytest.raises(SettingsError, match="max_seconds"):
         find_misclassified(parity, get_task("parity"), max_seconds=-1)
+
+
+def test_a_module_that_reads_one_symbol_only_is_searched() -> None:
+    class OneSymbol(nn.Embedding):
+        longest = 1
+
+    result = find_misclassified(wrap_module(OneSymbol(2, 2), n_symbols=2, n_classes=2), get_task("parity"))
+    assert result.all_strings_up_to == 1 or result.length == 1

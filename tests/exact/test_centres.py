@@ -15,7 +15,7 @@ from benchmarks.proofs import build_noisy
 from sdssm.automata import Machine
 from sdssm.exact import certify, extract, snap
 from sdssm.exact.errors import ExactError
-from sdssm.exact.extraction.candidates import CandidateMachines
+from sdssm.exact.extraction.candidates import CandidateMachines, find_disagreements
 from sdssm.exact.extraction.model_reader import ModelReader
 from sdssm.exact.extraction.token_matrices import TokenMatrices
 from sdssm.experiments.mlregtest.proofs import prove_language
@@ -186,7 +186,7 @@ def test_machine_and_model_are_compared_where_uniform_strings_do_not_lead() -> N
     reader = ModelReader(model, None)
     candidates = CandidateMachines(reader, None, 20, seed=0)
     uniform = candidates.draw(256, 20)
-    assert not candidates.disagreements(sparse_machine(), uniform, reader.labels(uniform)).any()
+    assert not find_disagreements(sparse_machine(), uniform, reader.labels(uniform)).any()
     fidelity = candidates.fidelity(sparse_machine(), 20, 256)
     assert fidelity.throughout < 256 and fidelity.agree < 256
     assert candidates.fidelity(sparse_machine(), 20, 1).strings == 1

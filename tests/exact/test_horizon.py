@@ -207,3 +207,27 @@ def test_a_frequent_label_makes_a_horizon_measure_balanced_strings() -> None:
 def test_the_time_limit_also_ends_the_balanced_strings(monkeypatch: pytest.MonkeyPatch) -> None:
     result = horizon(compiled(SPARSE), SPARSE, max_length=600, strings=4, max_seconds=1e-9)
     assert result.stopped and len(result.readings) == 1 and result.readings[0].balanced == 100
+
+
+class KeepsMasks(torch.nn.Module):
+    """A module with a frozen part that keeps a mask for each length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.frozen = torch.nn.Embedding(2, 2), torch.nn.Dropout().eval()
+        self.masks: dict[int, torch.Tensor] = {}
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.advance(tokens, None)[0]
+
+    def advance(self, tokens: torch.Tensor, state: None) -> tuple[torch.Tensor, torch.Tensor]:
+        mask = self.masks.setdefault(tokens.shape[1], torch.ones(2))
+        logits: torch.Tensor = self.frozen(self.embed(tokens)) * mask
+        return logits, torch.zeros(len(tokens), 1)
+
+
+def test_a_module_can_be_trained_after_its_horizon_was_measured() -> None:
+    module = KeepsMasks()
+    horizon(module, "parity", max_length=50, strings=4)
+    assert module.training and not module.frozen.training
+    module(torch.zeros(1, 50, dtype=torch.long)).sum().backward()  # a mask of the inference mode would be an error

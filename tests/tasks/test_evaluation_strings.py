@@ -17,7 +17,7 @@ from sdssm.tasks import Task, evaluation_strings, get_task, streamed_strings
 from sdssm.tasks.evaluation_strings import BLOCK, NEVER, EvaluationStrings
 from sdssm.tasks.positions import PositionSymbols
 from sdssm.tasks.stream import StringStream
-from sdssm.tasks.streamed_strings import SHARED_STRINGS, StreamedStrings
+from sdssm.tasks.streamed_strings import SharedStrings, StreamedStrings
 from sdssm.tasks.walk_tables import SHARED_TABLES, WalkTables
 
 CPU = torch.device("cpu")
@@ -140,7 +140,7 @@ def test_random_starts() -> None:
 
 @pytest.mark.parametrize("sampling", ["balanced", "covering"])
 def test_models_of_a_task_share_the_tables_of_its_strings(sampling: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    SHARED_STRINGS.clear()
+    monkeypatch.setattr("sdssm.tasks.evaluation_strings.SHARED_STRINGS", SharedStrings())
     built = list[int]()
 
     class CountedStream(StringStream):
@@ -156,7 +156,6 @@ def test_models_of_a_task_share_the_tables_of_its_strings(sampling: str, monkeyp
 
     short, long = draw(10), draw(300)
     assert torch.equal(draw(300), long) and torch.equal(draw(10), short) and built == [10, 300]
-    SHARED_STRINGS.clear()  # the stream of a monkeypatched class
 
 
 def test_balanced_and_covering_strings_share_their_tables() -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -68,3 +69,13 @@ def test_large_machines_are_described_in_seconds() -> None:
     started = time.monotonic()
     facts = describe_task(Task(name="large", machine=Machine(table=table, outputs=outputs)))
     assert facts.states == 2_000 and time.monotonic() - started < 10  # 0.4 s on an idle core
+
+
+def test_a_long_string_of_a_large_machine_takes_little_memory() -> None:
+    reach = Reach(get_task("z3000"), 40)
+    assert reach.possible_states.all()  # what else it computes
+    tracemalloc.start()
+    string, peak = reach.unreached_string, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert string is not None and len(string) == 41
+    assert peak < 5_000_000  # the strings to all states would take 36 MB

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from sdssm.automata import Machine
 from sdssm.errors import TaskError
 from sdssm.tasks import Task, get_task
 from sdssm.tasks.label_shares import best_constants, compute_label_shares
@@ -81,3 +82,12 @@ def test_unknown_samplings_are_errors() -> None:
         compute_label_shares(get_task("parity"), [1], "even")
     with pytest.raises(TaskError, match="drawn uniformly, not balanced"):
         compute_label_shares(get_task("a5"), [1], "balanced", random_start=True)
+
+
+def test_valid_strings_whose_share_is_too_small_for_a_float_are_counted() -> None:
+    """Of odd lengths only a, aaa, ... are valid, among 2^L strings that can still become valid."""
+    table = [[1, 2, 5], [0, 5, 5], [3, 3, 4], [2, 2, 5], [5, 5, 5], [5, 5, 5]]
+    valid = Machine(table=table, outputs=[0, 1, 0, 0, 1, 0])
+    task = Task(name="rare", machine=Machine(table=[[1, 0, 0], [0, 1, 1]]), valid=valid)
+    assert compute_label_shares(task, [11, 1_001, 2_001]).tolist() == [[0, 1]] * 3
+    assert best_constants(task, [2_001]) == [100]

@@ -178,3 +178,15 @@ def test_a_small_model_takes_less_than_three_seconds() -> None:
     start = time.process_time()
     check_laws(model, laws=LAWS)
     assert time.process_time() - start < 3
+
+
+def test_a_model_that_cannot_be_copied_keeps_its_mode() -> None:
+    class KeepsLogits(nn.Embedding):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            self.last = super().forward(tokens)
+            return self.last
+
+    model = wrap_module(KeepsLogits(2, 2), n_symbols=2, n_classes=2).train()
+    model.module(torch.tensor([[0]]))  # autograd has computed what it keeps, so it cannot be copied
+    [result] = check_laws(model, laws=["finite"])
+    assert result.passed and model.training

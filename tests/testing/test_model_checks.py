@@ -184,6 +184,12 @@ def test_a_module_in_training_mode_stays_in_it() -> None:
     assert module.training
 
 
+def test_each_part_of_a_module_keeps_its_mode() -> None:
+    module = nn.Sequential(nn.Embedding(2, 3), nn.Dropout().eval())
+    check_model(module, sizes=[(2, 3)], laws=["shapes"])
+    assert module.training and not module[1].training
+
+
 def test_a_module_is_not_confused_with_a_registered_model_of_its_name() -> None:
     def build(n_symbols: int, n_classes: int, width: int = 4) -> nn.Module:
         return nn.Sequential(nn.Embedding(n_symbols, width), nn.Linear(width, n_classes))

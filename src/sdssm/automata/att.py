@@ -22,10 +22,11 @@ from typing import Any
 from sdssm.automata.att_states import AttTransition, find_suspicious_states
 from sdssm.automata.groups import check_n_states
 from sdssm.automata.machine import Machine
-from sdssm.automata.mealy import mealy_table, number_outputs
-from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.mealy import build_from_mealy, number_outputs, parse_output
+from sdssm.automata.partial import PartialTable, build_machine, empty_table, names_or_none
+from sdssm.automata.refinement import reachable_states
 from sdssm.automata.sources import as_machine
-from sdssm.automata.validation import check_size, format_names
+from sdssm.automata.validation import format_names
 from sdssm.errors import FormatError, FormatWarning, format_value
 
 #: How HFST writes symbols that would separate fields or lines.
@@ -90,13 +91,8 @@ def check_language(machine: Machine) -> None:
     Traceback (most recent call last):
     sdssm.errors.FormatError: the language has all strings, so there is nothing to learn; ...
     """
-    reached, rows = set(machine.table[machine.start].tolist()), machine.table.tolist()
-    waiting = list(reached)
-    while waiting:
-        fresh = set(rows[waiting.pop()]) - reached
-        reached |= fresh
-        waiting += fresh
-    outputs = {int(machine.outputs[state]) for state in reached}
+    ends = machine.table[reachable_states(machine.table, machine.start)]  # of all strings but the empty one
+    outputs = set(machine.outputs[ends].ravel().tolist())
     if len(outputs) > 1:
         return
     fault = "is empty" if outputs == {0} else "has all strings"
@@ -237,26 +233,27 @@ def _order_states(transitions: list[AttTransition], final: Mapping[str, int], st
 
 def _alphabet(transitions: list[AttTransition], symbols: Sequence[str] | None) -> list[str]:
     """Return the symbols of the file in order of appearance, or the given ones."""
-    found = {edge.symbol: edge.line for edge in reversed(transitions)}  # the first line with each symbol
+    lines: dict[str, int] = {}  # the first line with each symbol
+    for edge in transitions:
+        lines.setdefault(edge.symbol, edge.line)
     if symbols is None:
-        if not found:
+        if not lines:
             raise FormatError("the file has no transitions, so the alphabet is not known; give it, as in symbols='ab'")
-        return list(dict.fromkeys(edge.symbol for edge in transitions))
+        return list(lines)
     given = list(symbols)
-    for symbol in dict.fromkeys(edge.symbol for edge in transitions):
+    for symbol, line in lines.items():
         if symbol not in given:
             raise FormatError(
-                f"line {found[symbol]}: symbol {format_value(symbol)} is not in the alphabet {format_names(given)}; "
+                f"line {line}: symbol {format_value(symbol)} is not in the alphabet {format_names(given)}; "
                 "add it to the alphabet, or fix the file"
             )
     return given
 
 
-def _table(transitions: list[AttTransition], number: dict[str, int], alphabet: list[str]) -> list[list[int | None]]:
+def _table(transitions: list[AttTransition], number: dict[str, int], alphabet: list[str]) -> PartialTable:
     """Return the next states; None where a transition is missing."""
     column = {symbol: a for a, symbol in enumerate(alphabet)}
-    check_size(len(number), len(alphabet))
-    rows: list[list[int | None]] = [[None] * len(alphabet) for _ in number]
+    rows = empty_table(len(number), len(alphabet))
     lines: dict[tuple[str, str], AttTransition] = {}
     for edge in transitions:
         other = lines.setdefault((edge.source, edge.symbol), edge)
@@ -271,7 +268,7 @@ def _table(transitions: list[AttTransition], number: dict[str, int], alphabet: l
 
 def _from_mealy(
     transitions: list[AttTransition],
-    table: list[list[int | None]],
+    table: PartialTable,
     states: list[str],
     alphabet: list[str],
     start: int,
@@ -282,21 +279,16 @@ def _from_mealy(
     state and the output of the last transition.
     """
     number, column = ({name: k for k, name in enumerate(names)} for names in (states, alphabet))
-    values = [int(edge.output) if re.fullmatch("[0-9]{1,9}", edge.output) else edge.output for edge in transitions]
+    values = [parse_output(edge.output) for edge in transitions]
     numbers = number_outputs(values)
     by_target: dict[int, set[int]] = {}
     labels = [[0] * len(alphabet) for _ in states]
     for edge, value in zip(transitions, values, strict=True):
         labels[number[edge.source]][column[edge.symbol]] = numbers[value]
         by_target.setdefault(number[edge.target], set()).add(numbers[value])
-    symbols = names_or_none(alphabet)
     if all(len(outputs) == 1 for outputs in by_target.values()):
         smallest = min(numbers.values())  # of a state that nothing leads to
         moore = [min(by_target.get(q, {smallest})) for q in range(len(states))]
-        return build_machine(
-            table=table, start=start, outputs=moore, states=names_or_none(states), symbols=symbols, sink=True
-        )
-    rows, moore, pairs = mealy_table(table, labels, start)
-    texts = {k: str(value) for value, k in numbers.items()}
-    names = [f"{states[q]}/{texts[output]}" for q, output in pairs]
-    return build_machine(table=rows, outputs=moore, states=names_or_none(names), symbols=symbols, sink=True)
+        names, symbols = names_or_none(states), names_or_none(alphabet)
+        return build_machine(table=table, start=start, outputs=moore, states=names, symbols=symbols, sink=True)
+    return build_from_mealy(table, labels, start, numbers=numbers, states=states, symbols=alphabet, sink=True)

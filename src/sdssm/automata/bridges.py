@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any
 
 from sdssm.automata.machine import Machine
-from sdssm.automata.mealy import mealy_table, number_outputs
-from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.mealy import build_from_mealy, number_outputs
+from sdssm.automata.partial import PartialTable, build_machine, empty_table, names_or_none
 from sdssm.automata.sources import as_machine
-from sdssm.automata.validation import check_size, validate_accepting
+from sdssm.automata.validation import validate_accepting
 from sdssm.errors import AutomatonError, format_value
 from sdssm.extras import import_extra
 
@@ -179,17 +179,16 @@ def from_aalpy(automaton: Any, *, sink: bool = False) -> Machine:
     edges = [(id(state), str(a), id(target)) for state in automaton.states for a, target in state.transitions.items()]
     if any(target not in number for *_, target in edges):  # the targets are lists of states, or stack symbols
         raise _not_deterministic(automaton)
-    rows = _table(edges, number, [str(a) for a in letters])
+    symbols = [str(a) for a in letters]
+    rows = _table(edges, number, symbols)
     start = number[id(automaton.initial_state)]
     names = [str(state.state_id) for state in automaton.states]
     if hasattr(automaton.initial_state, "is_accepting"):
         outputs = [int(bool(state.is_accepting)) for state in automaton.states]
     elif hasattr(automaton.initial_state, "output_fun"):
         numbers = number_outputs([value for state in automaton.states for value in state.output_fun.values()])
-        texts = {number: str(value) for value, number in numbers.items()}
         labels = [[numbers.get(state.output_fun.get(a), 0) for a in letters] for state in automaton.states]
-        rows, outputs, pairs = mealy_table(rows, labels, start)
-        start, names = 0, [f"{names[q]}/{texts.get(output, output)}" for q, output in pairs]
+        return build_from_mealy(rows, labels, start, numbers=numbers, states=names, symbols=symbols, sink=sink)
     else:
         numbers = number_outputs([state.output for state in automaton.states])
         outputs = [numbers[state.output] for state in automaton.states]
@@ -198,7 +197,7 @@ def from_aalpy(automaton: Any, *, sink: bool = False) -> Machine:
         start=start,
         outputs=outputs,
         states=names_or_none(names),
-        symbols=names_or_none([str(a) for a in letters]),
+        symbols=names_or_none(symbols),
         sink=sink,
     )
 
@@ -239,11 +238,10 @@ def from_object(automaton: Any, *, sink: bool = False) -> Machine:
     )
 
 
-def _table(edges: list[tuple[Any, str, Any]], number: dict[Any, int], symbols: list[str]) -> list[list[int | None]]:
+def _table(edges: list[tuple[Any, str, Any]], number: dict[Any, int], symbols: list[str]) -> PartialTable:
     """Return rows of next states; None where an edge is missing."""
     column = {symbol: a for a, symbol in enumerate(symbols)}
-    check_size(len(number), len(symbols))
-    rows: list[list[int | None]] = [[None] * len(symbols) for _ in number]
+    rows = empty_table(len(number), len(symbols))
     for source, label, target in edges:
         row = rows[number[source]]
         if row[column[label]] is not None:

@@ -96,9 +96,8 @@ def _search(table: Ints, outputs: Ints, state: int, other: int) -> tuple[int, ..
     states, symbols = table.shape
     seen = _SeenNumbers(states**2)
     frontier = np.array([state * states + other])[[state != other]]
-    layers: list[
-        tuple[Ints, Ints]
-    ] = []  # for each new pair: the index of its predecessor in the layer before, and the symbol
+    # For each new pair: the index of its predecessor in the layer before, and the symbol.
+    layers: list[tuple[Ints, Ints]] = []
     while len(frontier):
         p, q = table[frontier // states], table[frontier % states]  # each (frontier, V)
         different = np.flatnonzero(outputs[p] != outputs[q])

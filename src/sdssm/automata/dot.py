@@ -25,8 +25,8 @@ from typing import Any
 
 from sdssm.automata.dot_parser import DotEdge, DotGraph, parse_dot
 from sdssm.automata.machine import Machine
-from sdssm.automata.mealy import mealy_table, number_outputs
-from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.mealy import build_from_mealy, is_number, number_outputs, parse_output
+from sdssm.automata.partial import PartialTable, build_machine, empty_table
 from sdssm.automata.sources import as_machine
 from sdssm.automata.validation import check_size
 from sdssm.errors import FormatError, format_value
@@ -123,19 +123,14 @@ def _from_mealy(edges: list[DotEdge], number: dict[str, int], start: str, sink: 
         for k, (symbol, _, _) in enumerate(parts):  # an input without an output has that of the next one
             output = next(text.strip() for _, slash, text in parts[k:] if slash)
             inputs.append(DotEdge(edge.source, edge.target, {"label": symbol}, edge.line))
-            outputs[edge.source, symbol.strip()] = int(output) if _is_number(output) else output
+            outputs[edge.source, symbol.strip()] = parse_output(output)
     symbols = list(dict.fromkeys(symbol for _, symbol in outputs))
     numbers = number_outputs(list(outputs.values()))
     check_size(len(number), len(symbols))
     labels = [[numbers.get(outputs.get((node, symbol), ""), 0) for symbol in symbols] for node in number]
-    rows, moore_outputs, pairs = mealy_table(_table(inputs, number, symbols), labels, number[start])
-    texts, nodes = {k: str(value) for value, k in numbers.items()}, list(number)
-    return build_machine(
-        table=rows,
-        outputs=moore_outputs,
-        states=names_or_none([f"{nodes[q]}/{texts[output]}" for q, output in pairs]),
-        symbols=names_or_none(symbols),
-        sink=sink,
+    table = _table(inputs, number, symbols)
+    return build_from_mealy(
+        table, labels, number[start], numbers=numbers, states=list(number), symbols=symbols, sink=sink
     )
 
 
@@ -144,21 +139,16 @@ def _order_symbols(edges: list[DotEdge]) -> tuple[list[str], bool]:
     symbols = list(dict.fromkeys(label for edge in edges for label in edge.symbols()))
     if all("symbol" in edge.attributes for edge in edges):
         by_number = {edge.symbols()[0]: edge.attributes["symbol"] for edge in edges}
-        if all(_is_number(n) for n in by_number.values()):
+        if all(is_number(n) for n in by_number.values()):
             symbols = sorted(symbols, key=lambda name: int(by_number[name]))
         return symbols, any("name" in edge.attributes for edge in edges)
     return symbols, True
 
 
-def _is_number(text: str) -> bool:
-    return re.fullmatch("[0-9]{1,9}", text) is not None
-
-
-def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> list[list[int | None]]:
+def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> PartialTable:
     """Return the next states; None where an edge is missing."""
     column = {symbol: a for a, symbol in enumerate(symbols)}
-    check_size(len(number), len(symbols))
-    rows: list[list[int | None]] = [[None] * len(symbols) for _ in number]
+    rows = empty_table(len(number), len(symbols))
     for edge in edges:
         for label in edge.symbols():
             row, a = rows[number[edge.source]], column[label]
@@ -175,7 +165,7 @@ def _outputs(graph: DotGraph, nodes: list[str]) -> list[int] | None:
     outputs = [graph.nodes[node].get("output") for node in nodes]
     if any(value is not None for value in outputs):
         for node, value in zip(nodes, outputs, strict=True):
-            if value is None or not _is_number(value):
+            if value is None or not is_number(value):
                 raise FormatError(
                     f"the output of state {format_value(node)} is {format_value(value)}; "
                     "give every state a whole number from 0"

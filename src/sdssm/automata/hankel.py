@@ -11,11 +11,9 @@ most the number of states of the minimal machine.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 
-Floats = NDArray[np.float64]
 #: Ranks are computed modulo this prime, in float64: sums of up to 32,768 products of two residues are below 2^53.
 PRIME = 524_287
 #: The most random functions that are tried at once, and the most symbols in each of them but the last.

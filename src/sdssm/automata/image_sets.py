@@ -9,6 +9,8 @@ Hence all groups inside the monoid are solvable (or trivial) exactly if all grou
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,9 +49,6 @@ class ImageSets:
                 self.complete = False
                 break
 
-    def __len__(self) -> int:
-        return len(self.keys)
-
     def _states(self, key: bytes) -> Ints:
         return np.flatnonzero(np.unpackbits(np.frombuffer(key, dtype=np.uint8), count=self.states).view(bool))
 
@@ -59,13 +58,17 @@ class ImageSets:
             self.keys.append(key)
         return self.number[key]
 
+    @cached_property
+    def component(self) -> list[int]:
+        """The strong component of each image set; all of them must be known."""
+        return strong_components(self.arrows)
+
     def groups(self) -> dict[int, list[Permutation]] | None:
         """Return generators of the non-trivial groups, one for each strong component of image sets.
 
         The keys are components. The permutations act on the states of the image set, numbered in ascending order. The
         result is None if the computation exceeds its budget.
         """
-        self.component = strong_components(self.arrows)
         budget, entries = WorkBudget(), 0
         groups: dict[int, list[Permutation]] = {}
         try:

@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sdssm.automata.machine import Machine
-from sdssm.automata.partial import build_machine, names_or_none
-from sdssm.automata.validation import check_size
+from sdssm.automata.partial import build_machine, empty_table, names_or_none
 from sdssm.errors import FormatError, did_you_mean, format_value
 
 TABLE_KEYS = ("table", "start", "accepting", "outputs", "states", "symbols")
@@ -101,8 +100,7 @@ def _from_transitions(data: dict[str, Any], sink: bool) -> Machine:
     if not states:
         raise FormatError("a machine needs at least one state; the transitions name none")
     number, column = ({name: k for k, name in enumerate(names)} for names in (states, symbols))
-    check_size(len(states), len(symbols))
-    rows: list[list[int | None]] = [[None] * len(symbols) for _ in states]
+    rows = empty_table(len(states), len(symbols))
     for source, symbol, target in triples:
         row, a = rows[_index(number, source, "states")], _index(column, symbol, "symbols")
         if row[a] is not None:

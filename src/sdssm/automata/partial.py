@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from sdssm.automata.machine import Machine
+from sdssm.automata.validation import check_size
 from sdssm.errors import AutomatonError, format_value
+
+#: Rows of next states; None marks a missing transition.
+PartialTable = list[list[int | None]]
 
 
 class MissingTransitionError(AutomatonError):
@@ -51,6 +55,12 @@ def build_machine(
         if isinstance(states, (list, tuple)):
             states = [*states, unused_name("sink", states)]
     return Machine(table=table, start=start, outputs=outputs, states=states, symbols=symbols)
+
+
+def empty_table(n_states: int, n_symbols: int) -> PartialTable:
+    """Return a table without transitions, to be filled; raise an error if it would be too large."""
+    check_size(n_states, n_symbols)
+    return [[None] * n_symbols for _ in range(n_states)]
 
 
 def unused_name(name: str, taken: Sequence[str]) -> str:

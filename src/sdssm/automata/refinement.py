@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+#: Arrays of whole numbers and of real numbers, of any shape.
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def concatenate_ranges(starts: Ints, counts: Ints) -> Ints:
@@ -24,6 +26,20 @@ def reachable_states(table: Ints, start: int) -> NDArray[np.bool_]:
         frontier = targets[~seen[targets]]
         seen[frontier] = True
     return seen
+
+
+def live_states(table: Ints, accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether a string from each state can still end in an accepting state: (Q, V) and (Q,) -> (Q,).
+
+    The string may be empty, so accepting states are live.
+
+    >>> live_states(np.array([[1, 2], [1, 1], [2, 2]]), np.array([False, True, False]))
+    array([ True,  True, False])
+    """
+    live = np.asarray(accepting)
+    while (more := live | live[table].any(1)).sum() > live.sum():
+        live = more
+    return live
 
 
 def coarsest_congruence(table: Ints, colours: Ints) -> Ints:
@@ -73,9 +89,8 @@ def _refine(table: Ints, colours: Ints, rng: np.random.Generator, depths: Ints |
     incoming = np.argsort(targets, kind="stable")
     offset = np.searchsorted(targets[incoming], np.arange(states + 1))
     source = incoming // symbols
-    weight = (2 * rng.integers(2**63, size=(symbols,), dtype=np.uint64) + 1)[
-        incoming % symbols
-    ]  # odd factors lose no bits
+    factors = 2 * rng.integers(2**63, size=(symbols,), dtype=np.uint64) + 1  # odd factors lose no bits
+    weight = factors[incoming % symbols]
 
     codes = rng.integers(2**64, size=(states,), dtype=np.uint64)  # a random number for each possible class
     _, classes = np.unique(colours, return_inverse=True)

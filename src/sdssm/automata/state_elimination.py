@@ -13,7 +13,7 @@ import numpy as np
 
 from sdssm.automata.expressions import MOST_CHARACTERS, Expression, ExpressionBuilder
 from sdssm.automata.machine import Machine
-from sdssm.automata.refinement import reachable_states
+from sdssm.automata.refinement import live_states
 from sdssm.automata.validation import format_names
 from sdssm.errors import AutomatonError, format_value
 
@@ -59,7 +59,7 @@ def find_regex(machine: Machine, accepting: set[int]) -> str:
 
 def _first_edges(acceptor: Machine, letters: tuple[str, ...], builder: ExpressionBuilder) -> Edges:
     """Return the edges of a machine, without those to states from which no string is accepted."""
-    alive = _alive_states(acceptor)
+    alive = live_states(acceptor.table, acceptor.outputs == 1)
     chosen: dict[tuple[int, int], list[str]] = {}
     for q, row in enumerate(acceptor.table.tolist()):
         for letter, target in zip(letters, row, strict=True):
@@ -70,13 +70,6 @@ def _first_edges(acceptor: Machine, letters: tuple[str, ...], builder: Expressio
         edges[START, acceptor.start] = builder.empty
         edges |= {(int(q), END): builder.empty for q in np.flatnonzero(acceptor.outputs)}
     return edges
-
-
-def _alive_states(acceptor: Machine) -> np.ndarray:
-    """Return for each state whether an accepting state is reachable from it."""
-    return np.array(
-        [bool(acceptor.outputs[reachable_states(acceptor.table, q)].any()) for q in range(acceptor.n_states)]
-    )
 
 
 def _eliminate(edges: Edges, states: list[int], order: list[int] | None, builder: ExpressionBuilder) -> str:

@@ -186,6 +186,15 @@ def _first_failure(pairs: Sequence[tuple[int, float]]) -> float | None:
         if share < FAILING_ACCURACY:
             if k == 0 or length == pairs[k - 1][0] + 1:
                 return float(length)
-            before, last = pairs[k - 1]
-            return float(before * (length / before) ** ((last - FAILING_ACCURACY) / (last - share)))
+            return interpolate_failure(pairs[k - 1], pairs[k])
     return None
+
+
+def interpolate_failure(before: tuple[int, float], after: tuple[int, float]) -> float:
+    """Return the length between two at which the accuracy falls below 90 %, on a logarithmic axis.
+
+    >>> interpolate_failure((20, 95.0), (40, 85.0))
+    28.284271247461902
+    """
+    (shorter, higher), (longer, lower) = before, after
+    return float(shorter * (longer / shorter) ** ((higher - FAILING_ACCURACY) / (higher - lower)))

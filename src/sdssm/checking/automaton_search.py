@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import monotonic
 
-import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.checking.implemented import LSTAR, STATES, ImplementedAutomaton, count_states, describe_agreement
+from sdssm.checking.implemented import LSTAR, STATES, ImplementedAutomaton, describe_agreement
 from sdssm.errors import MissingExtraError, ModelError
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES
 from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction import Extraction, Fidelity
+from sdssm.exact.extraction.candidates import find_disagreements
 from sdssm.exact.extraction.extractor import ExtractionOptions, extract_machine
-from sdssm.exact.extraction.model_reader import (
-    NOT_VALID,
-    ModelReader,
-    Word,
-    check_states_readable,
-    trace_states,
-)
+from sdssm.exact.extraction.model_reader import ModelReader, Word, check_states_readable
 from sdssm.exact.sources import LoadedSource
 from sdssm.exact.watch import open_watch
+from sdssm.formatting import count_of
 from sdssm.models import TokenModel
 from sdssm.models.modes import evaluation_mode
 from sdssm.progress import TimeLimit
@@ -128,9 +123,7 @@ def compare_on_strings(
                 if length <= task.train_length:
                     raise
                 break
-            outputs = machine.outputs[trace_states(machine.table, np.full(count, machine.start), tokens)]
-            wrong = (outputs != labels) & (labels != NOT_VALID)
-            results.append(Fidelity(length, count, count - int(wrong[:, -1].sum()), count - int(wrong.any(1).sum())))
+            results.append(Fidelity.count(length, find_disagreements(machine, tokens, labels)))
     return tuple(results)
 
 
@@ -158,8 +151,8 @@ def _why_not(extraction: Extraction, agreement: Sequence[Fidelity], task: Task, 
     if worst.throughout >= ENOUGH * worst.strings:
         return None
     limits = extraction.note if extraction.stopped else f"searched up to {max_states:,} states"
-    best = f"the best machine has {count_states(extraction.machine)}"
-    return f"{best}; {describe_agreement(worst, extraction.n_classes)}; {limits}"
+    best = f"the best machine has {count_of(extraction.machine.n_states, 'state')}"
+    return f"{best}; it agrees with the model {describe_agreement(worst, extraction.n_classes)}; {limits}"
 
 
 def _result(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,60 +86,53 @@ def _has_centres(model: TokenModel) -> bool:
     return getattr(model.settings, "centres", None) is not None
 
 
-def find_checked_model(
-    source: Any,
-    task: Any = None,
-    *,
-    training: bool = False,
-    preset: str | None = None,
-    steps: int | None = None,
-    settings: Mapping[str, Any] | None = None,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    seed: int = 0,
-    device: str | torch.device = "auto",
-    trust: bool = False,
-    progress: Progress | bool | None = None,
-) -> CheckedModel:
-    """Return the model of a source, trained before if `training` is set.
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """How the model of a report card is built, trained or loaded; the fields are the arguments of `check`."""
 
-    The arguments are those of `check`.
-    """
+    train: bool = False
+    steps: int | None = None
+    preset: str | None = None
+    settings: Mapping[str, Any] | None = None
+    out: str | Path | None = None
+    overwrite: bool = False
+    seed: int = 0
+    device: str | torch.device = "auto"
+    trust: bool = False
+    training_progress: Progress | bool | None = None
+
+    def refuse_training_options(self) -> None:
+        """Raise an error if an option was passed that is of use only for a model that is built or trained here."""
+        given = {"steps": self.steps, "preset": self.preset, "settings": self.settings or None}
+        name = next((name for name, value in given.items() if value is not None), None)
+        if name is not None:
+            raise SettingsError(
+                f"{name} is {format_value(given[name])}, but this model is not trained or built here; leave it out"
+            )
+
+
+def find_checked_model(source: Any, task: Any, request: ModelRequest) -> CheckedModel:
+    """Return the model of a source, trained before if the request says so; source and task are those of `check`."""
     model = find_model(source)
     module = model if model is not None else source if isinstance(source, nn.Module) else None
-    if module is not None and not training:
-        _refuse_training_options(steps, preset, settings)
-        return _given(module, task, device)
     target = module if module is not None else _find_target(source)
-    if not isinstance(target, ModelEntry | nn.Module):
-        if training:
+    if isinstance(target, Path):
+        if request.train:
             raise SettingsError(
                 f"{format_path(target)} holds a model that is trained; leave train out, or name a model",
                 shell=f"{format_path(target)} holds a model that is trained; leave --train out, or name a model",
             )
-        _refuse_training_options(steps, preset, settings)
-        return _in_folder(target, task, device, trust)
+        request.refuse_training_options()
+        return _in_folder(target, task, request)
+    if isinstance(target, nn.Module) and not request.train:
+        request.refuse_training_options()
+        return _given(target, task, request.device)
     if task is None:
         raise _missing_task(source)
-    chosen = get_task(task)
-    if training:
-        return _trained(target, chosen, preset, steps, settings, out, overwrite, seed, device, progress)
+    if request.train:
+        return _trained(target, get_task(task), request)
     assert isinstance(target, ModelEntry)
-    if steps is not None:
-        raise SettingsError(
-            f"steps is {steps}, but nothing is trained; pass train=True, or leave steps out",
-            shell=f"--steps is {steps}, but nothing is trained; add --train, or leave --steps out",
-        )
-    length = (settings or {}).get("train_length")
-    resolved = resolve_settings(target.name, preset or choose_preset(target.name, chosen, length), chosen, settings)
-    model = untrained_model(resolved.model, chosen.n_symbols, chosen.n_classes, seed)
-    return CheckedModel(
-        model=model.to(resolve_device(device)).eval(),
-        task=chosen,
-        train_length=resolved.train.train_length or chosen.train_length,
-        weights="initial",
-        seed=seed,
-    )
+    return _untrained(target, get_task(task), request)
 
 
 def _find_target(source: Any) -> ModelEntry | Path:
@@ -171,8 +164,8 @@ def _given(module: nn.Module, task: Any, device: str | torch.device) -> CheckedM
     return CheckedModel(model=model, task=chosen, train_length=chosen.train_length, weights="given")
 
 
-def _in_folder(path: Path, task: Any, device: str | torch.device, trust: bool) -> CheckedModel:
-    model = load(path, device=resolve_device(device), trust=trust)
+def _in_folder(path: Path, task: Any, request: ModelRequest) -> CheckedModel:
+    model = load(path, device=resolve_device(request.device), trust=request.trust)
     if task is None and model.task is None:
         raise _missing_task(path)
     chosen = model.task if task is None else get_task(task)
@@ -197,47 +190,47 @@ def _of_run(run: RunFolder, model: TokenModel, task: Task, weights: WeightsSourc
     )
 
 
-def _trained(
-    target: ModelEntry | nn.Module,
-    task: Task,
-    preset: str | None,
-    steps: int | None,
-    settings: Mapping[str, Any] | None,
-    out: str | Path | None,
-    overwrite: bool,
-    seed: int,
-    device: str | torch.device,
-    progress: Progress | bool | None,
-) -> CheckedModel:
+def _untrained(entry: ModelEntry, task: Task, request: ModelRequest) -> CheckedModel:
+    """Build a model with its initial weights."""
+    steps, settings, preset = request.steps, request.settings or {}, request.preset
+    if steps is not None:
+        raise SettingsError(
+            f"steps is {steps}, but nothing is trained; pass train=True, or leave steps out",
+            shell=f"--steps is {steps}, but nothing is trained; add --train, or leave --steps out",
+        )
+    preset = preset or choose_preset(entry.name, task, settings.get("train_length"))
+    resolved = resolve_settings(entry.name, preset, task, settings)
+    model = untrained_model(resolved.model, task.n_symbols, task.n_classes, request.seed)
+    return CheckedModel(
+        model=model.to(resolve_device(request.device)).eval(),
+        task=task,
+        train_length=resolved.train.train_length or task.train_length,
+        weights="initial",
+        seed=request.seed,
+    )
+
+
+def _trained(target: ModelEntry | nn.Module, task: Task, request: ModelRequest) -> CheckedModel:
     """Train a model and return it; without `out` the run is not kept."""
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sdssm-check-")) if out is None else out
+        folder = request.out
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sdssm-check-"))
         [run] = train(
             task,
             model=target.name if isinstance(target, ModelEntry) else target,
-            preset=preset,
-            seeds=[seed],
-            steps=steps,
-            device=device,
+            preset=request.preset,
+            seeds=[request.seed],
+            steps=request.steps,
+            device=request.device,
             out=folder,
-            overwrite=overwrite,
-            settings=settings,
-            progress=progress,
+            overwrite=request.overwrite,
+            settings=request.settings,
+            progress=request.training_progress,
         )
-        model = load(run.path, device=resolve_device(device))
+        model = load(run.path, device=resolve_device(request.device))
         checked = _of_run(run, model, task, "trained")
-    if out is not None:
-        return checked
-    return CheckedModel(**{**vars(checked), "folder": None})
-
-
-def _refuse_training_options(steps: int | None, preset: str | None, settings: Mapping[str, Any] | None) -> None:
-    given = {"steps": steps, "preset": preset, "settings": settings or None}
-    name = next((name for name, value in given.items() if value is not None), None)
-    if name is not None:
-        raise SettingsError(
-            f"{name} is {format_value(given[name])}, but this model is not trained or built here; leave it out"
-        )
+    return checked if request.out is not None else replace(checked, folder=None)
 
 
 def _missing_task(source: Any) -> ModelError:

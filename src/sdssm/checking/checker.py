@@ -22,7 +22,7 @@ from sdssm.checking.card_section import (
     check_section_names,
     measure_section,
 )
-from sdssm.checking.checked_model import CheckedModel, find_checked_model
+from sdssm.checking.checked_model import CheckedModel, ModelRequest, find_checked_model
 from sdssm.checking.cost_measurement import SECONDS as SPEED_SECONDS
 from sdssm.checking.cost_measurement import measure_costs
 from sdssm.checking.forecast import forecast_failure
@@ -103,22 +103,20 @@ def check(
     check_at_least("seed", seed, 0)
     if max_length is not None:
         check_at_least("max_length", max_length, 1)
-    subject = find_checked_model(
-        model,
-        task,
-        training=train,
-        preset=preset,
+    request = ModelRequest(
+        train=train,
         steps=steps,
+        preset=preset,
         settings=settings,
         out=out,
         overwrite=overwrite,
         seed=seed,
         device=device,
         trust=trust,
-        progress=training_progress,
+        training_progress=training_progress,
     )
     return check_subject(
-        subject,
+        find_checked_model(model, task, request),
         seed=seed,
         max_length=max_length,
         strings=strings,

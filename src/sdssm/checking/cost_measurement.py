@@ -47,7 +47,7 @@ def measure_costs(
     starts = None
     if model.settings.state_embedding is not None:
         starts = torch.zeros(BATCH, dtype=torch.long, device=device)
-    training, batch, one, several, state, prefix = None, BATCH, None, None, None, None
+    training, batch, single, several, state, prefix = None, BATCH, None, None, None, None
     training_problem = generation_problem = None
     try:
         trained = task.longest_valid_length(trained)
@@ -61,8 +61,8 @@ def measure_costs(
         with reading_mode(model):
             if not model.is_recurrent:
                 prefix = find_readable_length(model, PREFIX)
-            one = _measure_generation(model, 1, prefix, starts, seconds)
-            if prefix is None or SIDE_BY_SIDE / one < min(MOST_SECONDS, SLOW * seconds):
+            single = _measure_generation(model, 1, prefix, starts, seconds)
+            if prefix is None or SIDE_BY_SIDE / single < min(MOST_SECONDS, SLOW * seconds):
                 several = _measure_generation(model, SIDE_BY_SIDE, prefix, starts, seconds)
             state = _state_numbers(model, None if starts is None else starts[:1])
     except Exception as error:  # someone else's code may raise anything
@@ -76,7 +76,7 @@ def measure_costs(
         train_length=trained,
         batch=batch,
         state_numbers=state,
-        generation_tokens=one,
+        generation_tokens=single,
         generation_problem=generation_problem,
         generation_tokens_side_by_side=several,
         side_by_side=SIDE_BY_SIDE,
@@ -104,13 +104,13 @@ def _measure_training(
         raise ModelError("it has no parameters")
 
     def make_step(rows: int) -> Callable[[], None]:
-        some = tokens[:rows]
-        shapes = copy.noise_shapes(*some.shape).items()
+        batch_tokens = tokens[:rows]
+        shapes = copy.noise_shapes(*batch_tokens.shape).items()
         noise = {name: torch.rand(shape, device=tokens.device) for name, shape in shapes} or None
         first = None if starts is None else starts[:rows]
 
         def step() -> None:
-            loss, _ = copy.loss(some, labels[:rows], starts=first, noise=noise)
+            loss, _ = copy.loss(batch_tokens, labels[:rows], starts=first, noise=noise)
             torch.autograd.grad(loss, parameters, allow_unused=True)
 
         return step

@@ -6,7 +6,9 @@ from time import monotonic
 
 import numpy as np
 
-from sdssm.checking.string_reader import MOST_ROWS, Prefixes, StringReader, TimeIsOverError, Word
+from sdssm.checking.string_reader import MOST_ROWS, Prefixes, StringReader
+from sdssm.exact.errors import TimeIsUpError
+from sdssm.exact.extraction.model_reader import Word
 from sdssm.layers.mixer import join_states, state_tensors
 from sdssm.progress import TimeLimit
 
@@ -56,7 +58,7 @@ class AllStringsSearch:
                 return
             try:
                 self._read_next(limit)
-            except TimeIsOverError:
+            except TimeIsUpError:
                 return
 
     def _count_prefixes(self) -> int:
@@ -96,7 +98,7 @@ class AllStringsSearch:
         rows = max(1, reader.rows_at_once(length) // reader.n_symbols)
         for first in range(0, len(prefixes.states), rows):
             if limit.is_over:
-                raise TimeIsOverError
+                raise TimeIsUpError
             extended, verdicts = reader.extend(prefixes.rows(slice(first, first + rows)), judged=steps == 1)
             if verdicts is not None and verdicts.wrong.any():
                 wrong = np.flatnonzero(verdicts.wrong)

@@ -9,8 +9,9 @@ from typing import Literal
 
 import torch
 
+from sdssm.checking.accuracy_by_length import FAILING_ACCURACY
 from sdssm.checking.card_section import SectionTimeUpError
-from sdssm.checking.forecast_measurement import FAILING_ACCURACY, LONGEST
+from sdssm.checking.forecast_measurement import LONGEST
 from sdssm.checking.forecast_strings import SHORTEST
 from sdssm.checking.state_distances import Growth, StateDistances
 from sdssm.evaluation.sampled_measurement import measure_sampled
@@ -125,7 +126,7 @@ def forecast_failure(
     no failure expected before length 50,000
     """
     end = monotonic() + max_seconds
-    reason = classifies_training_lengths(model, task, seed) or _not_readable(model, task)
+    reason = _why_not_classified(model, task, seed) or _why_not_readable(model, task)
     if reason is not None:
         return Forecast(None, reason=reason)
     if not model.is_recurrent:
@@ -147,14 +148,14 @@ def _forecast_from_states(model: TokenModel, task: Task, seed: int, end: float, 
     retention = distances.retention()
     # What is forgotten cannot add up. NaN, of states that have overflowed, is not below.
     growth = Growth(drift=None, deviation=None) if retention < calibration.forgets else calibration.growth
-    raw = crossing(distances, growth)
+    raw = _find_crossing(distances, growth)
     if raw is None or raw * calibration.factor >= LONGEST:
         return Forecast(None, ratio=distances.ratio, cause="none", retention=retention)
     cause = _main_cause(distances, raw, growth)
     return _with_range(raw * calibration.factor, distances.ratio, cause, calibration, retention)
 
 
-def _not_readable(model: TokenModel, task: Task) -> str | None:
+def _why_not_readable(model: TokenModel, task: Task) -> str | None:
     """Return why the states of a model cannot be read, though it may have some; None if they can, or it has none."""
     if not model.is_recurrent:
         is_known = not isinstance(model, WrappedModule)
@@ -168,7 +169,7 @@ def _typical(task: Task, calibration: Calibration) -> Forecast:
     return _with_range(calibration.unseen * task.train_length, math.nan, "unseen positions", calibration)
 
 
-def crossing(distances: StateDistances, growth: Growth) -> float | None:
+def _find_crossing(distances: StateDistances, growth: Growth) -> float | None:
     """Return the length at which continued states are misclassified so often that the model fails; None if never."""
 
     def fails(length: float) -> bool:
@@ -185,7 +186,7 @@ def crossing(distances: StateDistances, growth: Growth) -> float | None:
     return high
 
 
-def classifies_training_lengths(model: TokenModel, task: Task, seed: int) -> str | None:
+def _why_not_classified(model: TokenModel, task: Task, seed: int) -> str | None:
     """Return why a model cannot be said to classify strings of training length; None if it does."""
     generator = torch.Generator().manual_seed(seed + 1)
     length = task.longest_valid_length(task.train_length)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sdssm.checking.accuracy_by_length import FAILING_ACCURACY, interpolate_failure
 from sdssm.evaluation import evaluate
 from sdssm.models import TokenModel
 from sdssm.tasks import Task
 
-#: A model fails at the first length at which its accuracy is below this many percent.
-FAILING_ACCURACY = 90.0
 #: The longest strings of a measurement.
 LONGEST = 50_000
 #: Lengths per doubling at which the accuracy is measured, and the number of lengths that are averaged up to each.
@@ -91,10 +90,8 @@ def first_crossing(lengths: Sequence[int], accuracy: Sequence[float]) -> float |
     >>> first_crossing([10, 20, 40], [100.0, 95.0, 85.0])
     28.284271247461902
     """
-    for k, share in enumerate(accuracy):
+    points = list(zip(lengths, accuracy, strict=True))
+    for k, (length, share) in enumerate(points):
         if share < FAILING_ACCURACY:
-            if k == 0:
-                return float(lengths[0])
-            part = (accuracy[k - 1] - FAILING_ACCURACY) / (accuracy[k - 1] - share)
-            return float(lengths[k - 1] * (lengths[k] / lengths[k - 1]) ** part)
+            return float(length) if k == 0 else interpolate_failure(points[k - 1], points[k])
     return None

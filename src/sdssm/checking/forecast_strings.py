@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.automata.refinement import coarsest_congruence
+from sdssm.exact.extraction.model_reader import trace_states
 from sdssm.tasks import Task
-from sdssm.tasks.validity import label_states
 
 #: The number of different endings that the strings have.
 ENDINGS = 3
@@ -79,7 +77,7 @@ def labelled_share(drawn: ForecastStrings) -> float:
 
 
 def _with_step(task: Task, tokens: Tensor, step: int) -> ForecastStrings:
-    table, start, outputs = _minimal_table(task)
+    table, start, outputs = task.minimal
     strings, longest = tokens.shape
     kinds = torch.arange(strings) % ENDINGS
     endings = tokens[:ENDINGS, -step:][kinds % strings]
@@ -88,29 +86,10 @@ def _with_step(task: Task, tokens: Tensor, step: int) -> ForecastStrings:
     lengths = tuple(longest - step * k for k in reversed(range(LENGTHS)))
     groups, classes, position = [], np.full(strings, start), 0
     for length in lengths:
-        classes = _follow(table, classes, tokens[:, position : length - step])[-1]
+        classes = trace_states(table, classes, tokens[:, position : length - step].numpy())[:, -1]
         position = length - step
-        ended = _follow(table, classes, endings)[-1]
+        ended = trace_states(table, classes, endings.numpy())[:, -1]
         groups.append(torch.from_numpy(ended * ENDINGS + kinds.numpy()))
-    labels = torch.from_numpy(outputs[np.stack(_follow(table, ended, after), 1)])
+    labels = torch.from_numpy(outputs[trace_states(table, ended, after.numpy())])
     n_groups = len(table) * ENDINGS
     return ForecastStrings(lengths, step, tokens[:, :-step], endings, n_groups, tuple(groups), after, labels)
-
-
-def _minimal_table(task: Task) -> tuple[np.ndarray, int, np.ndarray]:
-    """Return the minimal machine of a task: transitions (K, V), the start, and labels (K,), -1 if not valid."""
-    table, start, outputs = label_states(task.machine, task.valid)
-    merged = coarsest_congruence(table, outputs)
-    count = int(merged.max()) + 1
-    transitions, labels = np.zeros((count, table.shape[1]), np.int64), np.zeros(count, np.int64)
-    transitions[merged], labels[merged] = merged[table], outputs
-    return transitions, int(merged[start]), labels
-
-
-def _follow(table: np.ndarray, classes: Any, tokens: Tensor) -> list[np.ndarray]:
-    """Return the classes (B,) after each symbol of tokens (B, L)."""
-    path = []
-    for symbols in tokens.numpy().T:
-        classes = table[classes, symbols]
-        path.append(classes)
-    return path

@@ -10,9 +10,11 @@ import torch
 
 from sdssm.automata.refinement import Ints
 from sdssm.checking.exhaustive_search import Error
-from sdssm.checking.string_reader import Prefixes, StringReader, TimeIsOverError, Word
+from sdssm.checking.string_reader import Prefixes, StringReader
 from sdssm.errors import ModelError
-from sdssm.layers.mixer import state_tensors
+from sdssm.exact.errors import TimeIsUpError
+from sdssm.exact.extraction.model_reader import Word
+from sdssm.layers.mixer import flatten_state
 from sdssm.progress import TimeLimit
 
 #: Random strings, and strings that repeat a word, of each length; the repeated words have up to LONGEST_WORD symbols.
@@ -78,7 +80,7 @@ class GuidedSearch:
             try:
                 for read in method(known, limits[name]):
                     length = max(length, read)
-            except TimeIsOverError:
+            except TimeIsUpError:
                 pass
             except ModelError as error:  # such as a module that has no positions for long strings
                 self.note = str(error)
@@ -171,9 +173,8 @@ class GuidedSearch:
     def _quantised(self, prefixes: Prefixes) -> Ints:
         """Return states of the model as whole numbers, which are equal for states that are equal up to rounding."""
         parts = []
-        for tensor in state_tensors(prefixes.model_state):
-            real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-            flat = real.flatten(1).double().nan_to_num(0.0, 1e30, -1e30)
+        for tensor in flatten_state(prefixes.model_state):
+            flat = tensor.flatten(1).double().nan_to_num(0.0, 1e30, -1e30)
             scale = flat.abs().amax().clamp(min=1e-30) * RESOLUTION
             parts.append((flat / scale).round().long().cpu().numpy())
         return np.concatenate(parts, 1) if parts else np.zeros((len(prefixes.states), 0), dtype=np.int64)
@@ -194,7 +195,7 @@ def shorten_error(reader: StringReader, error: Error, limit: TimeLimit, seed: in
                 error, size = shorter, min(size, (len(shorter[0]) + 1) // 2)
             else:
                 size = size // 2 if size > 8 else size - 1
-    except TimeIsOverError:
+    except TimeIsUpError:
         pass
     return error
 

@@ -9,7 +9,7 @@ from typing import Any
 from sdssm.automata import Machine, to_json
 from sdssm.exact.extraction import Fidelity
 from sdssm.exact.extraction.model_reader import Word
-from sdssm.formatting import format_chance, format_percent, format_symbols
+from sdssm.formatting import count_of, format_chance, format_percent, format_symbols
 
 #: How an automaton is searched: through the states of a recurrent model, or with labels alone.
 STATES, LSTAR = "states", "L*"
@@ -59,7 +59,7 @@ class ImplementedAutomaton:
         """Return the result as one sentence."""
         if self.machine is None:
             return f"no automaton was found ({self.method}): {self.reason}"
-        states = f"an automaton of {count_states(self.machine)} ({self.method}), "
+        states = f"an automaton of {count_of(self.machine.n_states, 'state')} ({self.method}), "
         note = "" if self.reason is None else f"; {self.reason}"
         return states + self._describe_equivalence() + f"; {self._describe_agreement()}{note}"
 
@@ -79,13 +79,13 @@ class ImplementedAutomaton:
                 f"it agrees with the model on {self.validated_strings:,} random strings "
                 f"of up to {self.validated_length:,} symbols{self._describe_disagreement()}"
             )
-        return describe_agreement(self.agreement[0], self.n_classes)
+        return f"it agrees with the model {describe_agreement(self.agreement[0], self.n_classes)}"
 
     def _describe_disagreement(self) -> str:
         """Return how often the two agree at the first greater length at which they do not always."""
         for fidelity in self.agreement:
             if fidelity.throughout < fidelity.strings:
-                return f", but {describe_agreement(fidelity, self.n_classes).removeprefix('it agrees with the model ')}"
+                return f", but {describe_agreement(fidelity, self.n_classes)}"
         return ""
 
     def to_json(self) -> dict[str, Any]:
@@ -109,15 +109,10 @@ class ImplementedAutomaton:
         }
 
 
-def count_states(machine: Machine) -> str:
-    """Return the number of states in words."""
-    return "1 state" if machine.n_states == 1 else f"{machine.n_states:,} states"
-
-
 def describe_agreement(fidelity: Fidelity, n_classes: int) -> str:
-    """Return how often machine and model agree at one length, in words."""
+    """Return on how many strings of one length machine and model agree, in words."""
     share = format_percent(100 * fidelity.throughout / fidelity.strings)
     return (
-        f"it agrees with the model after every symbol on {share} % of strings of length {fidelity.length:,} "
+        f"after every symbol on {share} % of strings of length {fidelity.length:,} "
         f"(chance for one symbol is {format_chance(100 / n_classes)} %)"
     )

@@ -146,7 +146,7 @@ def find_misclassified(
                 before, left = reader.strings, _left(started, max_seconds)
                 exhaustive.read_up_to(len(guided.error[0]) - 1, limit, left)
                 read += reader.strings - before
-    return _result(model, task, exhaustive, guided, read, seed, monotonic() - started)
+    return _result(task, exhaustive, guided, read, seed, monotonic() - started)
 
 
 def _left(started: float, seconds: float) -> float:
@@ -154,7 +154,6 @@ def _left(started: float, seconds: float) -> float:
 
 
 def _result(
-    model: TokenModel,
     task: Task,
     exhaustive: AllStringsSearch,
     guided: GuidedSearch,

@@ -70,16 +70,16 @@ class ModelCosts:
     def _generation_facts(self) -> dict[str, str]:
         if self.generation_tokens is None:
             return {"generation": f"not measured: {self.generation_problem}"}
-        one, several = format_rate(self.generation_tokens), ""
+        single, several = format_rate(self.generation_tokens), ""
         if self.generation_tokens_side_by_side is not None:
             several = f"; {format_rate(self.generation_tokens_side_by_side)} with {self.side_by_side} strings"
         if self.prefix_length is None:
             return {
-                "generation": f"{one} tokens/s step by step with its state{several}",
+                "generation": f"{single} tokens/s step by step with its state{several}",
                 "memory in generation": f"{self.state_numbers:,} numbers of state for each string, at any length",
             }
         return {
-            "generation": f"{one} tokens/s at length {self.prefix_length:,}{several}; it has no state, so the whole "
+            "generation": f"{single} tokens/s at length {self.prefix_length:,}{several}; it has no state, so the whole "
             "prefix is read again for each token",
             "memory in generation": "the whole prefix: it has no state",
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sdssm.checking.card_section import TITLES, CardSection
@@ -168,7 +168,7 @@ class ReportCard(Displayed):
         """Return the card with a section replaced or added."""
         sections = {item.name: item for item in self.sections} | {section.name: section}
         ordered = tuple(sections[name] for name in TITLES if name in sections)
-        return ReportCard(**{**vars(self), "sections": ordered})
+        return replace(self, sections=ordered)
 
 
 def _escape(text: str) -> str:

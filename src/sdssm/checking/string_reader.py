@@ -12,19 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Ints, live_states
 from sdssm.errors import ModelError
-from sdssm.exact.extraction.model_reader import trace_states
+from sdssm.exact.errors import TimeIsUpError
+from sdssm.exact.extraction.model_reader import Word, trace_states
 from sdssm.layers.mixer import map_state, select_state_rows
 from sdssm.models import TokenModel
 from sdssm.models.reading import reading_mode
 from sdssm.models.token_model import State
 from sdssm.progress import TimeLimit
 from sdssm.tasks import Task
-from sdssm.tasks.validity import label_states, live_states
+from sdssm.tasks.validity import label_states
 
-#: A string of symbols.
-Word = tuple[int, ...]
 #: Approximate limit on the numbers in memory while strings are read, and on the strings read together.
 MOST_NUMBERS, MOST_ROWS = 1 << 24, 4_096
 #: Symbols that a recurrent model reads between two looks at the clock.
@@ -34,10 +33,6 @@ PIECE = 256
 TOLERANCE = 1e-3
 #: Strings, and their length, on which the two are compared.
 COMPARED = (8, 12)
-
-
-class TimeIsOverError(Exception):
-    """The time of a search is over."""
 
 
 class Prefixes(NamedTuple):
@@ -97,7 +92,7 @@ class StringReader:
     def check(self) -> None:
         """Raise an error if the time is over."""
         if self.limit.is_over:
-            raise TimeIsOverError
+            raise TimeIsUpError
 
     def rows_at_once(self, length: int) -> int:
         """Return the number of strings of this length that are read together."""
@@ -112,7 +107,9 @@ class StringReader:
 
     def warm_up(self) -> None:
         """Read a few strings, because the first calls of a model may compile code, which takes seconds."""
-        self.extend(self.extend(self.start_prefixes())[0])
+        prefixes = self.start_prefixes()
+        for _ in range(min(2, self.model.longest or 2)):
+            prefixes, _ = self.extend(prefixes)
         longest = min(self.model.longest or PIECE, self.task.train_length)
         for rows, length in ((1, 2), (2, longest)):
             tokens = self._to_device(np.zeros((rows, min(length, longest)), dtype=np.int64))
@@ -129,9 +126,8 @@ class StringReader:
         strings, length = COMPARED
         if self.model.longest is not None:
             length = max(1, min(length, self.model.longest))
-        tokens = torch.randint(
-            self.n_symbols, (strings, length), generator=torch.Generator().manual_seed(0)
-        )  # of any strings: valid or not, the logits must be the same
+        # Of any strings: valid or not, the logits must be the same.
+        tokens = torch.randint(self.n_symbols, (strings, length), generator=torch.Generator().manual_seed(0))
         tokens = tokens.to(self.model.device)
         whole = self.model.last_logits(tokens)
         state: State = None

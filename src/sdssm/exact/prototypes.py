@@ -6,10 +6,8 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.ball_arithmetic import Floats
-from sdssm.exact.certification.certificate import Certificate
-from sdssm.exact.certification.prototype_proof import Failure, PrototypeProof, Prototypes, describe_proof
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.prototype_proof import Failure, PrototypeProof, Prototypes
 from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction.explored_classes import START, ClassGraph
 from sdssm.exact.extraction.token_matrices import TokenMatrices
@@ -55,8 +53,7 @@ def choose_prototypes(
 
 def _not_proved(graph: ClassGraph, machine: Machine, failure: Failure, every: int) -> ExactError:
     word = (*graph.words[failure.prototype + 1], *failure.word)
-    what = "the label is wrong or not clear" if failure.is_label else "the nearest prototype is another state's"
-    text = f"no prototypes are proved to be exact: after the string {machine.decode(word)[:80]!r} {what}"
+    text = f"no prototypes are proved to be exact: after the string {machine.decode(word)[:80]!r} {failure.fault}"
     if every == 1:
         return ExactError(
             f"{text}; train longer, or snap without every", shell=f"{text}; train longer, or omit --every"
@@ -95,11 +92,9 @@ def _average(matrices: TokenMatrices, prototypes: Prototypes, machine: Machine) 
 
 
 def _unit(points: Floats) -> Floats:
-    return (
-        np.asarray(points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-30))
-        .astype(np.float32)
-        .astype(np.float64)
-    )
+    """Divide each point by its norm, and round it to float32."""
+    unit = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-30)
+    return np.asarray(unit, dtype=np.float32).astype(np.float64)
 
 
 def build_snapped(matrices: TokenMatrices, prototypes: Prototypes, every: int) -> WrappedModule:
@@ -128,8 +123,3 @@ def make_proof(matrices: TokenMatrices, machine: Machine, every: int, watch: Wat
     """Return the proof for the matrices of a model."""
     A, start, rows = (values.double().numpy() for values in (matrices.A, matrices.start, matrices.rows))
     return PrototypeProof(A, start, rows, matrices.row_labels.numpy(), machine, every, watch)
-
-
-def certificate_of(machine: Machine, prototypes: Prototypes, every: int, task: str | None) -> Certificate:
-    """Return the certificate of a model with proved prototypes: every length."""
-    return describe_proof(len(prototypes.points), every, machine.n_states, task)

@@ -14,6 +14,7 @@ from sdssm.display import Displayed, ResultTable
 from sdssm.errors import OutputError
 from sdssm.exact.certification import Certificate
 from sdssm.exact.certification.certifier import certify_machine
+from sdssm.exact.certification.prototype_proof import describe_proof
 from sdssm.exact.compilation.compiler import compile_machine
 from sdssm.exact.defaults import (
     COLUMN_NORM,
@@ -33,7 +34,7 @@ from sdssm.exact.extraction import Extraction
 from sdssm.exact.extraction.extractor import DEFAULT_LONGEST, METHODS, ExtractionOptions, extract_machine
 from sdssm.exact.extraction.model_reader import Word
 from sdssm.exact.extraction.token_matrices import TokenMatrices
-from sdssm.exact.prototypes import build_snapped, certificate_of, choose_prototypes
+from sdssm.exact.prototypes import build_snapped, choose_prototypes
 from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine
 from sdssm.exact.watch import Watch, open_watch
 from sdssm.files import format_path
@@ -210,7 +211,7 @@ def _keep_with_prototypes(
         prototypes = choose_prototypes(matrices, extraction.graph, machine, every, watch)
     except TimeIsUpError:
         raise _time_is_up(f"{watch.stop_reason}: the prototypes are not proved by then") from None
-    certificate = certificate_of(machine, prototypes, every, "the extracted machine")
+    certificate = describe_proof(len(prototypes.points), every, machine.n_states, "the extracted machine")
     return build_snapped(matrices, prototypes, every).to(model.device), certificate
 
 

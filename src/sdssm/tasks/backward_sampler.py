@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.automata.refinement import Ints
-from sdssm.tasks.string_counts import Floats, StringCounts
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.tasks.string_counts import StringCounts
 from sdssm.tasks.validity import LabelledTable
 
 

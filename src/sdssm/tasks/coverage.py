@@ -6,6 +6,7 @@ length. This module needs no torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,15 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 from sdssm.tasks.ragged import validate_length
 from sdssm.tasks.reach import Reach
 from sdssm.tasks.sampling import MIXED, MIXTURE, SAMPLINGS, validate_sampling
-from sdssm.tasks.string_ends import StringEnds, access_strings, walk_ends
+from sdssm.tasks.string_ends import access_string, walk_ends
 from sdssm.tasks.task import Task
-from sdssm.tasks.validity import LabelledTable
-
-Floats = NDArray[np.float64]
 
 #: Uniform strings cover a machine if every transition ends at least this share as many of them as of covering strings,
 #: and likewise every label, compared with balanced strings. In a training on covering strings half of the strings are
@@ -63,22 +61,16 @@ class Coverage:
         parts = MIXTURE if sampling == MIXED else (sampling,)
         machine = task.minimal
         labels = machine.labels[machine.table]  # (Q, V): the label after each transition
-        symbols = (labels >= 0).sum(1)  # (Q,): the number of symbols that make a string valid
-        # All transitions of a state to valid strings have the same share of uniform, and of covering strings.
         by_state, balanced, lengths = np.zeros(machine.n_states), np.zeros(labels.shape), 0
-        for before, after in pairwise(walk_ends(machine, validate_length(train_length))):
-            occurring = _occurring_labels(machine, after)
-            if not len(occurring):
-                continue
+        for strings in _walk_lengths(task, validate_length(train_length)):
             lengths += 1
-            uniform = before.shares / ((before.shares @ symbols) or 1.0)  # 0: underflow
-            by_state += parts.count("uniform") * uniform
-            by_state += parts.count("covering") * before.reached / (before.reached @ symbols)
+            by_state += parts.count("uniform") * strings.uniform
+            by_state += parts.count("covering") * strings.covering
             if "balanced" in parts:
-                shares = _label_shares(machine, after, task.n_classes)[occurring]
+                shares, occurring = strings.uniform_labels, strings.occurring
                 factors = np.zeros(task.n_classes)
-                factors[occurring] = 1 / (len(occurring) * np.maximum(shares, SMALLEST))
-                balanced += uniform[:, None] * factors[labels]
+                factors[occurring] = 1 / (len(occurring) * np.maximum(shares[occurring], SMALLEST))
+                balanced += strings.uniform[:, None] * factors[labels]
         transitions = np.where(labels >= 0, by_state[:, None] + parts.count("balanced") * balanced, 0.0)
         return cls(task, train_length, sampling, transitions / max(len(parts) * lengths, 1))
 
@@ -93,7 +85,7 @@ class Coverage:
         if not self._ends.any():
             return ()
         state, symbol = np.unravel_index(np.where(self._ends, self.transitions, np.inf).argmin(), self._ends.shape)
-        return (*access_strings(self.task.minimal)[int(state)], int(symbol))
+        return (*access_string(self.task.minimal, int(state)), int(symbol))
 
     @cached_property
     def _ends(self) -> NDArray[np.bool_]:
@@ -107,16 +99,36 @@ def drawn_sampling(sampling: str) -> str:
     return MIXED if sampling == "covering" else sampling
 
 
-def _occurring_labels(machine: LabelledTable, ends: StringEnds) -> Ints:
-    """Return the labels of the valid strings of one length."""
-    return np.unique(machine.labels[ends.reached & (machine.labels >= 0)])
+class _LengthShares(NamedTuple):
+    """How often the valid strings of one length end with each transition and each label.
+
+    All transitions from a state to valid strings have the same share of uniform strings, and of covering ones, so one
+    number for each state is enough: 0 for a state without such transitions.
+    """
+
+    length: int
+    uniform: Floats  #: (Q,): of uniform strings
+    covering: Floats  #: (Q,): of covering strings
+    uniform_labels: Floats  #: (C,): the share of each label of uniform strings
+    occurring: Ints  #: the labels of the strings, which balanced strings have equally often
 
 
-def _label_shares(machine: LabelledTable, ends: StringEnds, n_classes: int) -> Floats:
-    """Return the share of each label among the valid strings of one length, (n_classes,)."""
+def _walk_lengths(task: Task, longest: int) -> Iterator[_LengthShares]:
+    """Yield the shares of each length up to the longest that has valid strings."""
+    machine = task.minimal
     is_valid = machine.labels >= 0
-    shares = np.bincount(machine.labels[is_valid], ends.shares[is_valid], n_classes)
-    return np.asarray(shares / (shares.sum() or 1.0))
+    symbols = is_valid[machine.table].sum(1)  # (Q,): the number of symbols that make a string valid
+    for length, (before, after) in enumerate(pairwise(walk_ends(machine, longest)), 1):
+        occurring = np.unique(machine.labels[after.reached & is_valid])
+        if len(occurring):
+            shares = np.bincount(machine.labels[is_valid], after.shares[is_valid], task.n_classes)
+            yield _LengthShares(
+                length=length,
+                uniform=(symbols > 0) * before.shares / ((before.shares @ symbols) or 1.0),  # 0: underflow
+                covering=(symbols > 0) * before.reached / (before.reached @ symbols),
+                uniform_labels=shares / (shares.sum() or 1.0),
+                occurring=occurring,
+            )
 
 
 class Choice(NamedTuple):
@@ -141,45 +153,36 @@ def choose_sampling(task: Task, train_length: int) -> Choice:
     """
     middle = validate_length(train_length) // 2
     every, longer = _ShareSums(task), _ShareSums(task)
-    for length, (before, after) in enumerate(pairwise(walk_ends(task.minimal, train_length)), 1):
-        for sums in (every, longer) if length > middle else (every,):
-            sums.add(before, after)
+    for strings in _walk_lengths(task, train_length):
+        for sums in (every, longer) if strings.length > middle else (every,):
+            sums.add(strings)
     least = 1.0
     for shortest, sums in ((1, every), (middle + 1, longer)):
-        strings = "uniform strings" + (f" of {shortest} to {train_length} symbols" if shortest > 1 else "")
+        kind = "uniform strings" + (f" of {shortest} to {train_length} symbols" if shortest > 1 else "")
         ratio = _least_ratio(sums.uniform, sums.covering)
         if ratio < LEAST_SHARE:
-            return Choice("covering", f"a transition ends {_times(ratio)} fewer {strings} than covering ones")
+            return Choice("covering", f"a transition ends {_times(ratio)} fewer {kind} than covering ones")
         least = min(least, ratio)
         ratio = _least_ratio(sums.uniform_labels, sums.balanced_labels)
         if ratio < LEAST_SHARE:
-            return Choice("covering", f"a label has {_times(ratio)} fewer {strings} than balanced ones")
+            return Choice("covering", f"a label has {_times(ratio)} fewer {kind} than balanced ones")
     share = "as many" if least > 0.995 else f"at least {least:.2g} times as many"
     return Choice("uniform", f"every transition ends {share} uniform strings as covering ones")
 
 
 class _ShareSums:
-    """The sums over lengths of the shares of last transitions and labels, for the samplings that are compared.
-
-    All transitions from a state to valid strings have the same share of uniform and of covering strings, so one number
-    per state is enough.
-    """
+    """The sums over lengths of the shares of last transitions and labels, for the samplings that are compared."""
 
     def __init__(self, task: Task) -> None:
-        self.machine, self.n_classes = task.minimal, task.n_classes
-        self.symbols = (self.machine.labels[self.machine.table] >= 0).sum(1)  # (Q,): those that make a string valid
-        self.uniform, self.covering = np.zeros(self.machine.n_states), np.zeros(self.machine.n_states)
-        self.uniform_labels, self.balanced_labels = np.zeros(self.n_classes), np.zeros(self.n_classes)
+        self.uniform, self.covering = np.zeros(task.minimal.n_states), np.zeros(task.minimal.n_states)
+        self.uniform_labels, self.balanced_labels = np.zeros(task.n_classes), np.zeros(task.n_classes)
 
-    def add(self, before: StringEnds, after: StringEnds) -> None:
-        """Add the shares of the strings of one length, given where they end and where those one symbol shorter end."""
-        occurring = _occurring_labels(self.machine, after)
-        if len(occurring):
-            has_valid = self.symbols > 0
-            self.uniform += has_valid * before.shares / ((before.shares @ self.symbols) or 1.0)  # 0: underflow
-            self.covering += has_valid * before.reached / (before.reached @ self.symbols)
-            self.uniform_labels += _label_shares(self.machine, after, self.n_classes)
-            self.balanced_labels[occurring] += 1 / len(occurring)
+    def add(self, strings: _LengthShares) -> None:
+        """Add the shares of the strings of one length."""
+        self.uniform += strings.uniform
+        self.covering += strings.covering
+        self.uniform_labels += strings.uniform_labels
+        self.balanced_labels[strings.occurring] += 1 / len(strings.occurring)
 
 
 def _least_ratio(shares: Floats, others: Floats) -> float:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from sdssm.errors import TaskError, format_value
 from sdssm.tasks.batch import Batch
 from sdssm.tasks.ragged import validate_integer, validate_length, validate_range
 from sdssm.tasks.sampling import validate_sampling
+from sdssm.tasks.seeding import DATASET, make_generator
 from sdssm.tasks.task import Task
 
 #: Single strings are drawn in blocks of this many. The strings depend on this number.
 BLOCK = 64
-#: Separates the random numbers of datasets from those of evaluation strings with the same seed.
-PURPOSE = 3
 
 
 class TaskDataset(IterableDataset[Batch]):
@@ -88,8 +85,7 @@ class TaskDataset(IterableDataset[Batch]):
 
     def _draw(self, batch: int, index: int) -> Batch:
         """Draw the strings of one index; they depend on nothing else but the seed."""
-        state = np.random.SeedSequence((self.seed, PURPOSE, index)).generate_state(1, np.uint64)
-        generator = torch.Generator().manual_seed(int(state[0]))
+        generator = make_generator(self.seed, DATASET, index)
         return self.task.sample(batch, self.length, generator=generator, sampling=self.sampling)
 
 

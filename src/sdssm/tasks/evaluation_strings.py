@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +18,14 @@ from sdssm.errors import TaskError
 from sdssm.tasks.labels import LabelWalk, PrefixLabeller
 from sdssm.tasks.positions import PositionSymbols
 from sdssm.tasks.sampling import SAMPLINGS, validate_sampling
+from sdssm.tasks.seeding import (
+    FRESH_TOKENS,
+    PREFIX_TOKENS,
+    START_STATES,
+    STREAMED_TOKENS,
+    make_generator,
+    mix_key,
+)
 from sdssm.tasks.streamed_strings import SHARED_STRINGS, StreamedStrings
 from sdssm.tasks.task import Task
 
@@ -30,9 +37,6 @@ BATCH = 64
 MOST_SYMBOLS = 1 << 24
 #: `shortest_length` of a task without valid strings: longer than any string.
 NEVER = 1 << 62
-#: What a generator is used for. Each purpose has its own random numbers.
-PREFIX_TOKENS, FRESH_TOKENS, START_STATES = range(3)
-STREAMED_TOKENS = 4  # 3 is the purpose of datasets
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +76,7 @@ class EvaluationStrings:
         """
         assert self.positions is not None, "the prefixes of this task's strings are not uniformly drawn"
         labels = self._label_walk(self.start_states())
-        generator = _generator(self.seed, PREFIX_TOKENS)
+        generator = make_generator(self.seed, PREFIX_TOKENS)
         for first in range(0, length, BLOCK):
             drawn = self.positions.draw(self.count, first, BLOCK, generator)[:, : length - first]
             tokens = self._to_device(drawn).long()
@@ -86,7 +90,7 @@ class EvaluationStrings:
         it that has valid strings.
         """
         valid_length = self.task.longest_valid_length(length)
-        generator = _generator(self.seed, FRESH_TOKENS, length)
+        generator = make_generator(self.seed, FRESH_TOKENS, length)
         starts = self.start_states(length)
         at_once = max(1, MOST_SYMBOLS // (BATCH * valid_length)) * BATCH
         streamed = self._streamed if self.sampling != "uniform" and self._streamed.has_length(valid_length) else None
@@ -106,7 +110,7 @@ class EvaluationStrings:
         """
         if not self.random_start:
             return None
-        generator = _generator(self.seed, START_STATES, length)
+        generator = make_generator(self.seed, START_STATES, length)
         return self._to_device(torch.randint(self.task.machine.n_states, (self.count,), generator=generator))
 
     @cached_property
@@ -135,7 +139,7 @@ class EvaluationStrings:
 
     @cached_property
     def _streamed(self) -> StreamedStrings:
-        seed = _mix(self.seed, STREAMED_TOKENS, SAMPLINGS.index(self.sampling)) >> 1  # a stream takes 63 bits
+        seed = mix_key(self.seed, STREAMED_TOKENS, SAMPLINGS.index(self.sampling)) >> 1  # a stream takes 63 bits
         return SHARED_STRINGS.get(self.task, self.sampling, seed, self.device)
 
     def _label_walk(self, starts: Tensor | None, count: int | None = None) -> LabelWalk:
@@ -157,13 +161,3 @@ class EvaluationStrings:
         if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
-
-
-def _generator(*key: int) -> torch.Generator:
-    """Return a generator that depends only on the key."""
-    return torch.Generator().manual_seed(_mix(*key))
-
-
-def _mix(*key: int) -> int:
-    """Return 64 bits that depend on all numbers of a key."""
-    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])

@@ -10,10 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sdssm.automata.refinement import Ints
-from sdssm.errors import TaskError
 from sdssm.tasks.task import Task
-from sdssm.tasks.validity import label_states
 
 
 class ExampleString(NamedTuple):
@@ -30,12 +27,11 @@ def draw_examples(task: Task, count: int, length: int, *, seed: int = 0) -> list
     >>> draw_examples(get_task("parity"), 1, 5)
     [ExampleString(tokens=[1, 1, 1, 0, 0], labels=[1, 0, 1, 1, 1])]
     """
-    if not task.has_length(length):
-        raise TaskError(f"{task.name} has no valid string of length {length}")
-    table, start, labels = label_states(task.machine, task.valid)
+    task.check_has_length(length)
+    table, start, labels = task.labelled
     generator = np.random.default_rng(seed)
     examples = []
-    for tokens in _draw_tokens(task, table, start, labels, count, length, generator):
+    for tokens in _draw_tokens(task, count, length, generator):
         state, seen = start, list[int]()
         for token in tokens:
             state = int(table[state, token])
@@ -44,12 +40,11 @@ def draw_examples(task: Task, count: int, length: int, *, seed: int = 0) -> list
     return examples
 
 
-def _draw_tokens(
-    task: Task, table: Ints, start: int, labels: Ints, count: int, length: int, generator: np.random.Generator
-) -> Iterator[list[int]]:
+def _draw_tokens(task: Task, count: int, length: int, generator: np.random.Generator) -> Iterator[list[int]]:
     if task.valid is None:
         yield from generator.integers(task.n_symbols, size=(count, length)).tolist()
         return
+    table, start, labels = task.labelled
     # weights[k][q] is the number of valid strings that continue from state q with k symbols, up to a factor.
     weights = [(labels >= 0).astype(float)]
     for _ in range(length):

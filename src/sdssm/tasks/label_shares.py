@@ -9,6 +9,7 @@ import numpy as np
 
 from sdssm.errors import TaskError
 from sdssm.tasks.sampling import MIXTURE, validate_sampling
+from sdssm.tasks.string_counts import Counts, StringCounts
 from sdssm.tasks.string_ends import StringEnds, walk_ends
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable
@@ -37,19 +38,22 @@ def compute_label_shares(
     if random_start and sampling != "uniform":
         raise TaskError(f"strings that start in a random state are drawn uniformly, not {sampling}")
     # A string that starts in any state may start in one that no other string reaches.
-    machine = (
-        LabelledTable(task.machine.table, task.machine.start, task.machine.outputs) if random_start else task.minimal
-    )
+    machine = LabelledTable.of_machine(task.machine) if random_start else task.minimal
     wanted, longest, stop = set(lengths), max(lengths, default=0), None
     rows: dict[int, np.ndarray] = {}
     row = np.full(task.n_classes, np.nan)
     last: list[tuple[StringEnds, StringEnds]] = []
+    counts: StringCounts | None = None
     for length, (before, after) in enumerate(pairwise(walk_ends(machine, longest, random_start=random_start)), 1):
         if stop is None and len(last) == 2 and last[0][0] is before and last[0][1] is after:
             stop = length + 1  # from here on the shares of every other length are the same
             wanted |= {length, stop}
         if (length in wanted or task.valid is not None) and (machine.labels[after.reached] >= 0).any():
-            row = _normalise(LABEL_WEIGHTS[sampling](machine, before, after, task.n_classes))
+            weights = LABEL_WEIGHTS[sampling](machine, before, after, task.n_classes)
+            if not weights.any():  # the shares of the valid strings are too small for a float: count them
+                counts = counts or StringCounts(machine)
+                weights = _count_labels(machine, counts.at(length), task.n_classes)
+            row = weights / weights.sum()
         if length in wanted:
             rows[length] = row
         if length == stop:
@@ -118,5 +122,9 @@ def _covering(machine: LabelledTable, before: StringEnds, after: StringEnds, n_c
 LABEL_WEIGHTS = {"uniform": _uniform, "balanced": _balanced, "covering": _covering}
 
 
-def _normalise(weights: np.ndarray) -> np.ndarray:
-    return np.asarray(weights / weights.sum())
+def _count_labels(machine: LabelledTable, counts: Counts, n_classes: int) -> np.ndarray:
+    """Return the number of valid strings with each label, up to a common power of two."""
+    is_valid = machine.labels >= 0
+    mantissa, exponent = counts.mantissa[is_valid], counts.exponent[is_valid]
+    numbers = np.ldexp(mantissa, np.maximum(exponent - exponent.max(), -2000))
+    return np.bincount(machine.labels[is_valid], numbers, minlength=n_classes)

@@ -29,7 +29,6 @@ class PrefixLabeller:
     """
 
     start: int
-    n_states: int
     n_symbols: int
     word_length: int
     after: Tensor  # (Q V^m,)
@@ -52,7 +51,6 @@ class PrefixLabeller:
             trace.append(labels[state])
         return cls(
             start=start,
-            n_states=n_states,
             n_symbols=n_symbols,
             word_length=m,
             after=(state * n_words).flatten(),
@@ -60,27 +58,33 @@ class PrefixLabeller:
             powers=n_symbols ** torch.arange(m - 1, -1, -1, device=table.device),
         )
 
+    @property
+    def n_words(self) -> int:
+        """The number of different words, V^m."""
+        return int(self.n_symbols**self.word_length)
+
     def __call__(self, tokens: Tensor) -> Tensor:
         """Return the label of every prefix: tokens (B, L) -> labels (B, L)."""
-        batch, length = tokens.shape
-        m = self.word_length
-        tokens = tokens.contiguous()
-        n_words = -(-length // m)
-        if n_words * m != length:
-            tokens = torch.nn.functional.pad(tokens, (0, n_words * m - length))
-        words = (tokens.view(batch, n_words, m) * self.powers).sum(-1) if m > 1 else tokens  # (B, W)
+        words = self.number_words(tokens)
         rows = self._states_before(words).add_(words)  # (B, W): state before each word, and word, as one index
-        labels = self.labels.index_select(0, rows.flatten()).view(batch, n_words * m)
-        return labels if n_words * m == length else labels[:, :length]
+        labels = self.labels.index_select(0, rows.flatten()).view(len(tokens), words.shape[1] * self.word_length)
+        return labels[:, : tokens.shape[1]]
+
+    def number_words(self, tokens: Tensor) -> Tensor:
+        """Return the numbers of the W words of strings, the last of them filled up with symbol 0: (B, L) -> (B, W)."""
+        m, missing = self.word_length, -tokens.shape[1] % self.word_length
+        if m == 1:
+            return tokens
+        padded = torch.nn.functional.pad(tokens, (0, missing)) if missing else tokens.contiguous()
+        return (padded.view(len(tokens), -1, m) * self.powers).sum(-1)
 
     def _states_before(self, words: Tensor) -> Tensor:
         """Return V^m times the state before each word: (B, W) -> (B, W)."""
-        batch, n_words = words.shape
-        first = self.start * self.n_symbols**self.word_length
-        if batch < FEW_STRINGS and n_words >= MANY_WORDS:
+        first = self.start * self.n_words
+        if words.shape[0] < FEW_STRINGS and words.shape[1] >= MANY_WORDS:
             rows = [self._states_before_on_host(first, row) for row in words.tolist()]
             return torch.tensor(rows, device=words.device)
-        state = words.new_full((batch,), first)
+        state = words.new_full((len(words),), first)
         before = [state]
         for column in words.t()[:-1].contiguous():  # contiguous: each step reads one row of memory
             state = torch.take(self.after, state + column)
@@ -114,21 +118,14 @@ class LabelWalk:
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Read the next symbols (B, T) of each string, and return the label after each of them (B, T)."""
-        labeller, m = self._labeller, self._labeller.word_length
-        count, n_words = tokens.shape[1], labeller.n_symbols**m
-        words = (_split_into_words(tokens, m) * labeller.powers).sum(-1)  # (B, W): the last word is padded with 0
-        before = state = self._states * n_words  # the unit of `PrefixLabeller.after`
+        labeller, length = self._labeller, tokens.shape[1]
+        before = state = self._states * labeller.n_words  # the unit of `PrefixLabeller.after`
         rows = []
-        for column in words.t().contiguous():
+        for column in labeller.number_words(tokens).t().contiguous():
             rows.append(state + column)
             before, state = state, torch.take(labeller.after, rows[-1])
-        remainder = count % m
-        self._states = torch.div(before if remainder else state, n_words, rounding_mode="floor")
-        for symbol in tokens[:, count - remainder :].t():
+        remainder = length % labeller.word_length
+        self._states = torch.div(before if remainder else state, labeller.n_words, rounding_mode="floor")
+        for symbol in tokens[:, length - remainder :].t():
             self._states = self._transitions[self._states, symbol]
-        return labeller.labels[torch.stack(rows, dim=1)].flatten(1)[:, :count]
-
-
-def _split_into_words(tokens: Tensor, m: int) -> Tensor:
-    """Split strings into W words of m symbols: (B, T) -> (B, W, m)."""
-    return torch.nn.functional.pad(tokens, (0, -tokens.shape[1] % m)).view(len(tokens), -1, m)
+        return labeller.labels[torch.stack(rows, dim=1)].flatten(1)[:, :length]

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sdssm.automata.refinement import live_states
 from sdssm.tasks.task import Task
-from sdssm.tasks.validity import live_states
 
 
 @dataclass(frozen=True)

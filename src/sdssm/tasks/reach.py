@@ -12,9 +12,8 @@ from sdssm.automata.refinement import Ints
 from sdssm.errors import TaskError
 from sdssm.tasks.identification import identifying_length
 from sdssm.tasks.ragged import validate_length
-from sdssm.tasks.string_ends import access_lengths, access_strings, completion_lengths
+from sdssm.tasks.string_ends import access_lengths, access_string, completion_lengths
 from sdssm.tasks.task import Task
-from sdssm.tasks.validity import label_states
 
 Flags = NDArray[np.bool_]
 
@@ -68,7 +67,7 @@ class Reach:
         if not len(missing):
             return None
         state, symbol = missing[self._access[missing[:, 0]].argmin()].tolist()
-        return (*access_strings(self.task.minimal)[state], symbol)
+        return (*access_string(self.task.minimal, state), symbol)
 
     @cached_property
     def _access(self) -> Ints:
@@ -87,7 +86,7 @@ def check_labels(task: Task) -> None:
     Traceback (most recent call last):
     sdssm.errors.TaskError: every valid string of regex:(a|b)* has the label 1, so there is nothing to learn; ...
     """
-    labels = label_states(task.machine, task.valid).labels_of_strings()
+    labels = task.labelled.labels_of_strings()
     if not labels:
         raise TaskError(f"no string of {task.name} is valid; choose a task with valid strings")
     if len(labels) == 1:

@@ -99,7 +99,6 @@ def _choose(cumulative: Tensor, u: Tensor) -> Tensor:
     A symbol of probability 0 is never chosen.
     """
     total = cumulative[..., -1]
-    threshold = torch.minimum(
-        u * total, torch.nextafter(total, torch.zeros_like(total))
-    )  # rounding must not reach the total
+    # Rounding must not reach the total.
+    threshold = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
     return (cumulative <= threshold[..., None]).sum(-1)

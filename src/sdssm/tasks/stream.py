@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from operator import index
 from types import ModuleType
 
 import numpy as np
@@ -24,6 +23,7 @@ from sdssm.errors import TaskError, did_you_mean, format_value
 from sdssm.extras import import_extra
 from sdssm.tasks.philox import LENGTHS, random_words
 from sdssm.tasks.prefixes import label_prefixes, prefix_ends
+from sdssm.tasks.ragged import validate_integer
 from sdssm.tasks.sampling import MIXED, SAMPLINGS, validate_sampling
 from sdssm.tasks.stream_tables import StreamTables
 from sdssm.tasks.task import Task
@@ -228,10 +228,7 @@ def uniform_numbers(
 
 
 def _validate_range(number: int, name: str, least: int, most: int) -> int:
-    try:
-        value = index(number)
-    except TypeError:
-        raise TaskError(f"{name} is {format_value(number)}; it must be a whole number") from None
+    value = validate_integer(number, name)
     if not least <= value <= most:
         raise TaskError(f"{name} is {value}; it must be in {least}..{most}")
     return value

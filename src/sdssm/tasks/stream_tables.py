@@ -91,8 +91,7 @@ class StreamTables:
         for task in tasks:
             if task.digest not in numbers:
                 numbers[task.digest] = len(machines)
-                whole = LabelledTable(task.machine.table, task.machine.start, task.machine.outputs)
-                machines.append(whole if random_start else task.minimal)
+                machines.append(LabelledTable.of_machine(task.machine) if random_start else task.minimal)
         replicas = [numbers[task.digest] for task in tasks]
         valid_table, valid_start = np.zeros((0, 0), dtype=np.int64), 0
         thresholds = np.zeros((0, 0, 0), dtype=np.int64)

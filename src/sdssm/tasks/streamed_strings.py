@@ -108,14 +108,10 @@ class SharedStrings:
                 self._kept[digest] -= 1
                 self._forget()
 
-    def clear(self) -> None:
-        """Forget all strings that are not kept."""
-        with self._lock:
-            self._forget(0)
-
-    def _forget(self, most: int = MOST_KEPT) -> None:
+    def _forget(self) -> None:
+        """Forget the strings of the tasks that were used least recently and are not kept."""
         others = [key for key in self._strings if not self._kept[key[0].digest]]
-        for key in others[: max(0, len(others) - most)]:
+        for key in others[: max(0, len(others) - MOST_KEPT)]:
             del self._strings[key]
 
 

@@ -13,10 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 from sdssm.tasks.validity import LabelledTable
 
-Floats = NDArray[np.float64]
 #: The exponent of a count of zero: below the exponent of any other count.
 ZERO_EXPONENT = -(1 << 40)
 #: A weight this many powers of two below the greatest of its list is 0.
@@ -204,10 +203,6 @@ class StringCounts:
                 return weights
             self._weights[length] = weights
         return self._weights[length]
-
-    def reached(self, length: int) -> NDArray[np.bool_]:
-        """Return which states strings of a length reach, bool (Q,)."""
-        return self.at(length).mantissa > 0
 
     # -- last states and last transitions --------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.automata.refinement import Ints
-from sdssm.tasks.validity import LabelledTable, live_states
+from sdssm.automata.refinement import Ints, live_states
+from sdssm.tasks.validity import LabelledTable
 
 #: Relative differences up to this are taken for rounding.
 ROUNDING = 1e-14
@@ -85,13 +85,34 @@ def access_strings(machine: LabelledTable) -> list[tuple[int, ...]]:
     [(), (0,), (0, 0)]
     """
     strings: dict[int, tuple[int, ...]] = {machine.start: ()}
-    waiting = [machine.start]
-    for state in waiting:  # the list grows: states in the order of their strings
-        for symbol, target in enumerate(machine.table[state].tolist()):
-            if target not in strings:
-                strings[target] = (*strings[state], symbol)
-                waiting.append(target)
+    for target, (source, symbol) in _first_transitions(machine).items():
+        strings[target] = (*strings[source], symbol)
     return [strings[state] for state in range(machine.n_states)]
+
+
+def access_string(machine: LabelledTable, state: int) -> tuple[int, ...]:
+    """Return the string of `access_strings` to one state; those to all states may be too long to be kept in memory.
+
+    >>> access_string(LabelledTable(np.array([[1, 0], [2, 0], [2, 2]]), 0, np.array([0, 0, 1])), 2)
+    (0, 0)
+    """
+    transitions, symbols = _first_transitions(machine), list[int]()
+    while state != machine.start:
+        state, symbol = transitions[state]
+        symbols.append(symbol)
+    return tuple(reversed(symbols))
+
+
+def _first_transitions(machine: LabelledTable) -> dict[int, tuple[int, int]]:
+    """Return the state before each state but the start, and the symbol between them, on the shortest string to it."""
+    transitions, waiting, seen = dict[int, tuple[int, int]](), [machine.start], {machine.start}
+    for source in waiting:  # the list grows: states in the order of their strings
+        for symbol, target in enumerate(machine.table[source].tolist()):
+            if target not in seen:
+                seen.add(target)
+                transitions[target] = source, symbol
+                waiting.append(target)
+    return transitions
 
 
 def completion_lengths(machine: LabelledTable) -> Ints:

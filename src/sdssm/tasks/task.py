@@ -163,7 +163,7 @@ class Task:
         >>> sorted(get_task("cycle").possible_labels(1)), sorted(get_task("d4").possible_labels(1, shortest=1))
         ([0, 1, 4], [1, 4])
         """
-        table, start, labels = self._labelled
+        table, start, labels = self.labelled
         states, seen = {start}, set[int]()
         for length in range(1, validate_length(longest) + 1):
             states = set(table[sorted(states)].flatten().tolist())
@@ -334,7 +334,8 @@ class Task:
         return self._labeller(tokens.device)(flat).view(tokens.shape)
 
     @cached_property
-    def _labelled(self) -> LabelledTable:
+    def labelled(self) -> LabelledTable:
+        """The table of the reachable pairs of a state of `machine` and a state of `valid`, with their labels."""
         return label_states(self.machine, self.valid)
 
     @cached_property
@@ -348,7 +349,7 @@ class Task:
         >>> get_task("regex:(ab)*").minimal.labels.tolist()
         [1, 0, 0]
         """
-        return self._labelled.minimise()
+        return self.labelled.minimise()
 
     def _labeller(self, device: torch.device) -> PrefixLabeller:
         import torch
@@ -356,7 +357,7 @@ class Task:
         from sdssm.tasks.labels import PrefixLabeller
 
         if device not in self._labellers:
-            table, start, labels = self._labelled
+            table, start, labels = self.labelled
             self._labellers[device] = PrefixLabeller.build(
                 torch.tensor(table, device=device), start, torch.tensor(labels, device=device)
             )

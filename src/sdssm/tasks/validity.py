@@ -6,7 +6,6 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sdssm.automata import Machine
 from sdssm.automata.comparison import product_table
@@ -17,12 +16,17 @@ class LabelledTable(NamedTuple):
     """A transition table with the label of the strings that end in each state.
 
     `table` is (Q, V), `start` the number of the start state, and `labels` (Q,) is -1 at states where no valid string
-    ends. Every state is reachable.
+    ends. Every state is reachable, except in `of_machine`.
     """
 
     table: Ints
     start: int
     labels: Ints
+
+    @classmethod
+    def of_machine(cls, machine: Machine) -> LabelledTable:
+        """Return the table of a machine as it is, for strings that are all valid."""
+        return cls(machine.table, machine.start, machine.outputs)
 
     def labels_of_strings(self) -> frozenset[int]:
         """Return the labels of the valid strings with at least one symbol."""
@@ -84,20 +88,6 @@ def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:
         start=int(np.searchsorted(kept, start)),
         labels=labels[kept],
     )
-
-
-def live_states(table: Ints, accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether a string from each state can still end in an accepting state: (Q, V) and (Q,) -> (Q,).
-
-    The string may be empty, so accepting states are live.
-
-    >>> live_states(np.array([[1, 2], [1, 1], [2, 2]]), np.array([False, True, False]))
-    array([ True,  True, False])
-    """
-    live = np.asarray(accepting)
-    while (more := live | live[table].any(1)).sum() > live.sum():
-        live = more
-    return live
 
 
 class ReachedStates:

@@ -78,48 +78,58 @@ class WalkTables:
             _MachineWalk.build(machine, longest) if k in walked else _MachineWalk.empty(machine, longest)
             for k, machine in enumerate(machines)
         ]
-        first_state, first_edge, first_label = (
-            _offsets([size[k] for size in (part.sizes for part in parts)]) for k in range(3)
-        )
-        n_symbols = machines[0].n_symbols
-        longest_list = max(part.longest_list for part in parts)
-
-        def join(arrays: Sequence[np.ndarray], offsets: Ints | None = None) -> Tensor:
-            shifted = arrays if offsets is None else [a + k for a, k in zip(arrays, offsets, strict=False)]
-            return to_device(np.concatenate(shifted, axis=-1), np.int32)
-
-        def join_rows(arrays: Sequence[np.ndarray], offsets: Ints | None = None) -> Tensor:
-            columns = []
-            for k, (part, rows) in enumerate(zip(parts, arrays, strict=True)):
-                shifted = rows if offsets is None else rows + offsets[k]
-                columns.append(part.repeat(to_device(shifted, np.int32)))
-            return columns[0] if len(columns) == 1 else torch.cat(columns, dim=-1)
-
-        def of_replicas(arrays: Sequence[Ints]) -> Tensor:
-            columns = [part.repeat(to_device(rows, np.int64)) for part, rows in zip(parts, arrays, strict=True)]
-            return torch.stack([columns[k] for k in replicas], dim=-1)
-
-        def to_device(array: np.ndarray, dtype: type[np.signedinteger[Any]]) -> Tensor:
-            stored = array.view(np.int32) if array.dtype == np.uint32 else array.astype(dtype, copy=False)
-            return torch.from_numpy(stored).to(device)
-
+        joiner, n_symbols = _TableJoiner(parts, device), machines[0].n_symbols
+        first_state, first_edge, first_label = map(_offsets, zip(*(part.sizes for part in parts), strict=True))
         first_edges = np.concatenate([part.first_edge[:-1] + k for part, k in zip(parts, first_edge, strict=False)])
         return cls(
             first_edge=torch.from_numpy(np.append(first_edges, first_edge[-1])).to(device),
-            edges=join([part.edges for part in parts], first_state * n_symbols),
-            thresholds=join_rows([part.thresholds for part in parts]),
-            states=join([part.states for part in parts], first_state),
-            state_thresholds=join_rows([part.state_thresholds for part in parts]),
-            first_of_label=join([part.first_of_label[:-1] for part in parts], first_state),
-            last_of_label=join([part.first_of_label[1:] - 1 for part in parts], first_state),
-            labels=join_rows([part.labels for part in parts], first_label),
+            edges=joiner.join([part.edges for part in parts], first_state * n_symbols),
+            thresholds=joiner.join_rows([part.thresholds for part in parts]),
+            states=joiner.join([part.states for part in parts], first_state),
+            state_thresholds=joiner.join_rows([part.state_thresholds for part in parts]),
+            first_of_label=joiner.join([part.first_of_label[:-1] for part in parts], first_state),
+            last_of_label=joiner.join([part.first_of_label[1:] - 1 for part in parts], first_state),
+            labels=joiner.join_rows([part.labels for part in parts], first_label),
             first_label=torch.from_numpy(first_label[list(replicas)]).to(device),
-            n_labels=of_replicas([part.n_labels for part in parts]),
-            pairs=join_rows([part.pairs for part in parts]),
-            n_pairs=of_replicas([part.pairs[:, -1] for part in parts]),
-            symbols=join([part.symbols.ravel() for part in parts]).view(-1, n_symbols),
-            depth=longest_list.bit_length(),
+            n_labels=joiner.stack([part.n_labels for part in parts], replicas),
+            pairs=joiner.join_rows([part.pairs for part in parts]),
+            n_pairs=joiner.stack([part.pairs[:, -1] for part in parts], replicas),
+            symbols=joiner.join([part.symbols.ravel() for part in parts]).view(-1, n_symbols),
+            depth=max(part.longest_list for part in parts).bit_length(),
         )
+
+
+class _TableJoiner:
+    """Joins the tables of several machines on a device; what counts states or labels is shifted by an offset each."""
+
+    def __init__(self, parts: Sequence[_MachineWalk], device: torch.device) -> None:
+        self._parts, self._device = parts, device
+
+    def join(self, arrays: Sequence[np.ndarray], offsets: Ints | None = None) -> Tensor:
+        """Concatenate arrays as int32."""
+        return self._to_device(np.concatenate(_shift(arrays, offsets)), np.int32)
+
+    def join_rows(self, arrays: Sequence[np.ndarray], offsets: Ints | None = None) -> Tensor:
+        """Concatenate the columns of tables as int32, with a row for each length: (rows, ...) -> (longest, ...)."""
+        columns = [
+            part.repeat(self._to_device(rows, np.int32))
+            for part, rows in zip(self._parts, _shift(arrays, offsets), strict=True)
+        ]
+        return columns[0] if len(columns) == 1 else torch.cat(columns, dim=-1)
+
+    def stack(self, arrays: Sequence[Ints], replicas: Sequence[int]) -> Tensor:
+        """Return the numbers for each length of the machine of each replica, as int64: (longest, R)."""
+        columns = [part.repeat(self._to_device(rows, np.int64)) for part, rows in zip(self._parts, arrays, strict=True)]
+        return torch.stack([columns[k] for k in replicas], dim=-1)
+
+    def _to_device(self, array: np.ndarray, dtype: type[np.signedinteger[Any]]) -> Tensor:
+        stored = array.view(np.int32) if array.dtype == np.uint32 else array.astype(dtype, copy=False)
+        return torch.from_numpy(stored).to(self._device)
+
+
+def _shift(arrays: Sequence[np.ndarray], offsets: Ints | None) -> Sequence[np.ndarray]:
+    """Add to each array the offset of its machine; the last offset is the sum of all sizes."""
+    return arrays if offsets is None else [a + k for a, k in zip(arrays, offsets, strict=False)]
 
 
 class _MachineWalk(NamedTuple):

@@ -140,9 +140,7 @@ class LawCase:
         if not expected.numel():
             return 0.0
         largest, where = largest_difference(actual, expected)
-        size = expected.detach().abs()
-        limit = allowed_difference(expected.dtype, float(size[size.isfinite()].max()) if size.isfinite().any() else 1.0)
-        if largest <= limit:
+        if largest <= allowed_difference(expected.dtype, _largest_finite(expected)):
             return largest
         rows, prefixes = expected.shape[:2]
         row, prefix = divmod(where // expected.shape[-1], prefixes)
@@ -175,11 +173,16 @@ def require_close(actual: Tensor, expected: Tensor, what: str, when: str) -> flo
     if not expected.numel():
         return 0.0
     change, _ = largest_difference(actual, expected)
-    size = expected.detach().abs()
-    size = size[size.isfinite()]
-    if not change <= allowed_difference(expected.dtype, max(float(size.max()) if size.numel() else 1.0, 1.0)):
+    if not change <= allowed_difference(expected.dtype, max(_largest_finite(expected), 1.0)):
         raise LawBroken(f"{what} {describe_change(change)} {when}")
     return change
+
+
+def _largest_finite(tensor: Tensor) -> float:
+    """Return the largest absolute value that is finite; 1 if there is none."""
+    sizes = tensor.detach().abs()
+    finite = sizes[sizes.isfinite()]
+    return float(finite.max()) if finite.numel() else 1.0
 
 
 def describe_change(change: float) -> str:

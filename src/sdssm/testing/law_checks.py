@@ -11,6 +11,7 @@ import torch
 from sdssm.errors import ModelError, first_line, format_value
 from sdssm.models import TokenModel
 from sdssm.models.building import untrained_model
+from sdssm.models.modes import evaluation_mode
 from sdssm.tasks import Task
 from sdssm.testing.catalogue import find_laws
 from sdssm.testing.law import DoesNotApply, Law, LawBroken, LawResult
@@ -71,13 +72,13 @@ def check_law(
     """
     another = build_another or _find_factory(model)
     try:
-        return _check_case(law, LawCase(_copy_model(model).eval(), task, seed, another))
+        return _check_case(law, LawCase(_copy_model(model), task, seed, another))
     except Exception as error:  # someone else's code may raise anything
         line = _describe_error(error)
     longest = find_readable_length(model, FAR)
     if LEAST_LENGTH <= longest < FAR and longest != model.longest:
         try:
-            result = _check_case(law, LawCase(_copy_model(model).eval(), task, seed, another, longest))
+            result = _check_case(law, LawCase(_copy_model(model), task, seed, another, longest))
             return replace(result, detail=f"{result.detail}; with at most {longest} symbols, because {line}")
         except Exception as error:
             line = _describe_error(error)
@@ -88,7 +89,7 @@ def _check_case(law: Law, case: LawCase) -> LawResult:
     """Check a law; an error of the model is raised."""
     # A law may change the state of a model, and random numbers; neither the caller nor the next law must see that.
     cuda = [case.model.device] if case.model.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), torch.no_grad():
+    with evaluation_mode(case.model), torch.random.fork_rng(devices=cuda), torch.no_grad():
         torch.manual_seed(case.seed)
         try:
             return LawResult(law.name, law.title, True, law.check(case))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from sdssm.errors import ModelError, SettingsError, first_line, format_value
 from sdssm.models import TokenModel, WrappedModule, default_preset
 from sdssm.models.building import untrained_model
+from sdssm.models.modes import evaluation_mode
 from sdssm.models.module_settings import ModuleSettings, call_factory, options_class
 from sdssm.models.registry import find_entry, registered_entry
 from sdssm.models.settings import ModelSettings
@@ -124,15 +126,8 @@ def wrap_unchecked(module: nn.Module, settings: ModuleSettings, n_symbols: int, 
     model = WrappedModule(module, settings, n_symbols, n_classes, "prefixes")
     length = PROBE[1] if model.longest is None else max(min(PROBE[1], model.longest), 1)
     tokens = torch.zeros(PROBE[0], length, dtype=torch.long, device=model.device)
-    training = module.training
-    module.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            logits = module(tokens)
+    with suppress(Exception), evaluation_mode(module), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        logits = module(tokens)  # each law reports an error
         if isinstance(logits, Tensor) and logits.dim() == 2:
             model.reads = "strings"
-    except Exception:  # noqa: S110  # each law reports it
-        pass
-    finally:
-        module.train(training)
     return model

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sdssm.automata.drawing.canvas import Canvas, bezier, exit_time, subcurve
-from sdssm.automata.drawing.general import Floats
 from sdssm.automata.drawing.merging import Arrow, ArrowLabel, label_arrow
 from sdssm.automata.drawing.shapes import ArrowShape, LabelShape, TextLine
 from sdssm.automata.drawing.wording import LABEL_FONT, LETTER, MOST_NAMED, Style, text_width
+from sdssm.automata.refinement import Floats
 from sdssm.palette import LINE_COLOUR, TEXT_COLOUR
 
 if TYPE_CHECKING:  # used in annotations only: an import at run time would be circular
@@ -191,9 +191,8 @@ def _choose_bend(canvas: Canvas, p: int, q: int, lanes: int) -> float:
     """Return how far, in pixels, the edges between two states bend sideways to avoid others; often 0."""
     x, y = canvas.at[q] - canvas.at[p]
     length = float(np.hypot(x, y))
-    inward = (
-        1 if np.dot(canvas.at.mean(0) - canvas.at[p], (-y, x)) > -length else -1
-    )  # 1 if the edge passes through the middle
+    # 1 if the edge passes through the middle.
+    inward = 1 if np.dot(canvas.at.mean(0) - canvas.at[p], (-y, x)) > -length else -1
     best, cost = 0.0, np.inf
     for share in (0, 0.08, -0.08, 0.16, -0.16, 0.25, -0.25, 0.36, -0.36):
         times = np.linspace(0.04, 0.96, max(24, int(length / 10)))

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sdssm.automata.drawing.general import Floats
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 
 #: The size, in pixels, of a cell of the grid that records lines.
 CELL = 6.0
@@ -96,9 +95,8 @@ class Canvas:
     def crowding(self, points: Floats, ends: tuple[int, ...], *, lines: bool = True) -> float:
         """Return a cost for a line (n, 2) that crosses states other than `ends` or, with `lines`, lines."""
         others = np.delete(self.at, ends, axis=0)
-        overlap = (
-            np.maximum(0, self.radius + 7 - _distances(points, others).min(0)).sum() / self.radius
-        )  # each state counts once
+        # Each state counts once.
+        overlap = np.maximum(0, self.radius + 7 - _distances(points, others).min(0)).sum() / self.radius
         along = sum((self.ink[cells] * share).sum() for cells, share in self._cells(points)) if lines else 0.0
         return float(12 * overlap + 6 * along / len(points))
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from sdssm.automata.drawing.arrows import LABELLED, ArrowPainter, least_distance, make_arrow
 from sdssm.automata.drawing.canvas import Canvas
-from sdssm.automata.drawing.general import Floats
 from sdssm.automata.drawing.layout import Layout, lay_out
 from sdssm.automata.drawing.merging import Arrow, is_involution, merge_transitions
 from sdssm.automata.drawing.shapes import Diagram, LegendShape, StateShape, TextLine
@@ -26,6 +25,7 @@ from sdssm.automata.drawing.wording import (
     symbol_styles,
     text_width,
 )
+from sdssm.automata.refinement import Floats
 from sdssm.automata.sources import as_machine
 from sdssm.errors import AutomatonError
 

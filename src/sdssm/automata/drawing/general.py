@@ -9,9 +9,8 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 
-Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 #: Seconds after which `dot` is stopped.
 TIMEOUT = 10.0
@@ -146,9 +145,8 @@ def _stress(distance: Floats, x: Floats, steps: int = 300) -> Floats:
     Gansner, Koren and North, "Graph drawing by stress majorization" (2004).
     """
     n = len(x)
-    near = (
-        np.where(distance > n, distance[distance <= n].max() + 1, distance) * STRIDE
-    )  # unconnected parts are placed apart
+    # Unconnected parts are placed apart.
+    near = np.where(distance > n, distance[distance <= n].max() + 1, distance) * STRIDE
     weight = np.where(near > 0, 1 / np.maximum(near, 1) ** 2, 0)
     inverse = np.linalg.inv(np.diag(weight.sum(1)) - weight + 1 / n)
     for _ in range(steps):

@@ -26,7 +26,6 @@ import numpy as np
 
 from sdssm.automata.drawing.general import (
     Complexes,
-    Floats,
     badness,
     depths,
     directions,
@@ -37,7 +36,7 @@ from sdssm.automata.drawing.general import (
     spread_apart,
     to_xy,
 )
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Floats, Ints
 
 #: The most pairs of edges that are compared to exchange polygons; beyond it they are not exchanged.
 MOST_TRIED = 20_000_000
@@ -143,9 +142,8 @@ def _polygons(table: Ints, start: int, cycles_of_symbol: dict[int, list[list[int
     if not symbols:
         return None
     longest = max(len(cycles_of_symbol[a][0]) for a in symbols)
-    groups = np.array(
-        cycles_of_symbol[next(a for a in symbols if len(cycles_of_symbol[a][0]) == longest)]
-    )  # (groups, size)
+    symbol = next(a for a in symbols if len(cycles_of_symbol[a][0]) == longest)
+    groups = np.array(cycles_of_symbol[symbol])  # (groups, size)
     group = np.empty(len(table), dtype=np.int64)
     group[groups] = np.arange(len(groups))[:, None]
     edges = np.array([(p, q) for p, q in neighbours(table) if group[p] != group[q]]).reshape(-1, 2)
@@ -199,9 +197,8 @@ def _arrange_polygons(
         return badness(to_xy(points), edges), points, turn, orientation
 
     outward = np.where(centre == 0, -1j, centre / np.maximum(np.abs(centre), 1e-9))
-    half = np.where(
-        radius > radius.min(), np.exp(1j * np.pi / size), 1
-    )  # the outermost polygon is rotated by half a step
+    # The outermost polygon is rotated by half a step.
+    half = np.where(radius > radius.min(), np.exp(1j * np.pi / size), 1)
     first = np.zeros(len(groups), dtype=np.int64)
     starts = [settle(centre, turn, first) for turn in (outward, outward * half)]
     cost, points, turn, orientation = min(starts, key=lambda result: result[0])

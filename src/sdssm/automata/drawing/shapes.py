@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sdssm.automata.drawing.general import Floats
 from sdssm.automata.drawing.merging import Arrow
 from sdssm.automata.drawing.wording import Style
+from sdssm.automata.refinement import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from sdssm.automata.refinement import Floats
+
 #: Unit roundoff: half the distance from 1 to the next larger number.
 U64, U32 = 2.0**-53, 2.0**-24
 #: Upper bounds on the effect of underflow on a sum, and on the square root of a sum of squares.

@@ -33,11 +33,15 @@ class Misclassified:
         """Return one sentence that says what is wrong; `where` says where all of a long string is."""
         is_short = len(self.text) <= MOST_CHARACTERS
         text = repr(self.text) if is_short else f"{self.text[:MOST_CHARACTERS]!r}... ({where})"
-        model = "the model, computed exactly," if self.computed_exactly else "the model"
         return (
             f"the string {text} (length {len(self.string):,}) has the label {self.correct}, "
-            f"but {model} predicts {self.predicted}"
+            f"but {self.reader} predicts {self.predicted}"
         )
+
+    @property
+    def reader(self) -> str:
+        """What misclassifies the string, in words."""
+        return "the model, computed exactly," if self.computed_exactly else "the model"
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,8 +139,8 @@ class Certificate(Displayed):
         """Return what a reader needs to know first: a misclassified string, or what is proved."""
         wrong = None
         if self.misclassified is not None:
-            model = "the model, computed exactly," if self.misclassified.computed_exactly else "the model"
-            wrong = f"{model} misclassifies a string of length {len(self.misclassified.string):,}"
+            length = len(self.misclassified.string)
+            wrong = f"{self.misclassified.reader} misclassifies a string of length {length:,}"
         if self.proves_nothing:
             return wrong or "nothing is proved"
         up_to = "" if self.horizon is None else f" up to length {self.horizon:,}"

@@ -37,8 +37,6 @@ from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least
 from sdssm.tasks import Task, get_task
 
-#: A float horizon that the orbit search could not decide.
-UNDECIDED = -1
 #: Why nothing is proved in float32.
 OUT_OF_RANGE = "some numbers of the model may overflow or underflow"
 TOO_LARGE = "the model is too large for bounds on its rounding errors"
@@ -121,7 +119,7 @@ def certify_machine(
     certificate = _certify_by_orbit(system, watch)
     if certificate is None:
         certificate = certify_by_bounds(system, strings, longest, np.random.default_rng(seed), watch)
-    elif certificate.float_horizon == UNDECIDED:
+    elif not certificate.stopped:
         certificate = _bound_float_horizon(certificate, system, strings, longest, np.random.default_rng(seed), watch)
     if not system.is_in_float32_range:
         certificate = replace(certificate, float_horizon=0, float_reason=OUT_OF_RANGE)
@@ -187,7 +185,10 @@ def describe_misclassified(
 
 
 def _certify_by_orbit(system: LinearSystem, watch: Watch) -> Certificate | None:
-    """Certify a model of integers whose directions are finite in number; None if it is not one."""
+    """Certify a model of integers whose directions are finite in number; None if it is not one.
+
+    The certificate claims the same for float32, which `_bound_float_horizon` then decides, unless the time is up.
+    """
     orbit = find_orbit(system, rounded=False, watch=watch)
     if orbit is None:
         return None
@@ -197,31 +198,12 @@ def _certify_by_orbit(system: LinearSystem, watch: Watch) -> Certificate | None:
         return Certificate(
             length, 0, length, True, reason, margin=margin, states=states, stopped=True, float_reason=reason
         )
-    rounded = find_orbit(system, rounded=True, watch=watch)
-    float_horizon: int | None = UNDECIDED if rounded is None else rounded.length
-    float_reason, stopped = None, False
-    if rounded is not None and not rounded.is_complete:
-        float_reason, stopped = watch.stop_reason, True
-    elif rounded is not None and rounded.counterexample is not None:
-        float_reason = f"a string of length {rounded.length + 1:,} is misclassified"
-    elif rounded is not None:
-        float_horizon = None
     if orbit.counterexample is not None:
-        return Certificate(
-            horizon=length,
-            float_horizon=_shorter(length, float_horizon),
-            exhaustive=length,
-            exact=True,
-            reason=f"a string of length {length + 1:,} is misclassified",
-            counterexample=orbit.counterexample,
-            states=states,
-            stopped=stopped,
-            float_reason=float_reason,
-            only_float_stopped=stopped,
-        )
+        reason = _name_misclassified(length)
+        return Certificate(length, length, length, True, reason, counterexample=orbit.counterexample, states=states)
     return Certificate(
         horizon=None,
-        float_horizon=float_horizon,
+        float_horizon=None,
         exhaustive=0,
         exact=True,
         reason=f"its states are whole numbers, and all {orbit.n_pairs:,} pairs of its state and the machine's have the "
@@ -229,9 +211,6 @@ def _certify_by_orbit(system: LinearSystem, watch: Watch) -> Certificate | None:
         residual=0.0,
         margin=orbit.margin,
         states=states,
-        stopped=stopped,
-        float_reason=float_reason,
-        only_float_stopped=stopped,
     )
 
 
@@ -243,18 +222,33 @@ def _bound_float_horizon(
     generator: np.random.Generator,
     watch: Watch,
 ) -> Certificate:
-    """Bound the rounding in float32 of a model that is certified in exact arithmetic."""
-    try:
-        bounded = certify_by_bounds(system, strings, longest, generator, watch)
-    except ExactError:  # what holds in exact arithmetic stays proved
-        return replace(certificate, float_horizon=0, float_reason=TOO_LARGE)
+    """Limit what is proved of a model of integers in exact arithmetic to what holds in float32."""
+    orbit = find_orbit(system, rounded=True, watch=watch)
+    length: int | None = None
+    reason: str | None = None
+    stopped = False
+    if orbit is None:  # float32 rounds some states
+        try:
+            bounded = certify_by_bounds(system, strings, longest, generator, watch)
+        except ExactError:  # what holds in exact arithmetic stays proved
+            return replace(certificate, float_horizon=0, float_reason=TOO_LARGE)
+        length, reason, stopped = bounded.float_horizon, bounded.float_reason, bounded.stopped
+    elif not orbit.is_complete:
+        length, reason, stopped = orbit.length, watch.stop_reason, True
+    elif orbit.counterexample is not None:
+        length, reason = orbit.length, _name_misclassified(orbit.length)
     return replace(
         certificate,
-        float_horizon=_shorter(certificate.horizon, bounded.float_horizon),
-        float_reason=bounded.float_reason,
-        stopped=bounded.stopped,
-        only_float_stopped=bounded.stopped,
+        float_horizon=_shorter(certificate.horizon, length),
+        float_reason=reason,
+        stopped=stopped,
+        only_float_stopped=stopped,
     )
+
+
+def _name_misclassified(horizon: int) -> str:
+    """Return why a proof ends at a length, if a string of the next one is misclassified."""
+    return f"a string of length {horizon + 1:,} is misclassified"
 
 
 def _shorter(horizon: int | None, other: int | None) -> int | None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdssm.exact.certification.ball_arithmetic import Floats
+from sdssm.automata.refinement import Floats, Ints
 from sdssm.exact.certification.linear_system import LinearSystem
-from sdssm.exact.certification.trim_machine import DEAD, Ints
+from sdssm.exact.certification.trim_machine import DEAD
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
 

@@ -106,11 +106,9 @@ def _draw_strings(machine: TrimMachine, longest: int, generator: torch.Generator
     table = machine.table
     choices = [np.flatnonzero(row != DEAD) for row in table]
     degree = np.array([len(row) for row in choices])
-    # A drawn symbol that no valid string continues with is replaced by one that does.
-    replacement = np.stack(
-        [row[np.arange(n_symbols) % len(row)] if len(row) else row.repeat(0) for row in choices if len(row)]
-    )
-    index = np.cumsum(degree > 0) - 1
+    # A drawn symbol that no valid string continues with is replaced by one that does, unless there is none.
+    replacement = np.stack([np.resize(row, n_symbols) for row in choices if len(row)])
+    index = np.cumsum(degree > 0) - 1  # of the row of a state
     q, states, tokens = np.full(count, machine.start), [], []
     for column in drawn.T.numpy():
         if (degree[q] == 0).any():  # some string cannot be continued

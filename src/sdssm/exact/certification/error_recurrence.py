@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdssm.exact.certification.ball_arithmetic import Floats, round_up
-from sdssm.exact.certification.trim_machine import Ints
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.ball_arithmetic import round_up
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdssm.exact.certification.ball_arithmetic import U64, Floats, frobenius_norm, gamma, round_up, vector_norm
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.ball_arithmetic import U64, frobenius_norm, gamma, round_up, vector_norm
 from sdssm.exact.certification.transformed_system import TransformedSystem
-from sdssm.exact.certification.trim_machine import DEAD, Ints
+from sdssm.exact.certification.trim_machine import DEAD
 from sdssm.exact.watch import UNWATCHED, Watch
 
 #: Number of strings processed in one batch.

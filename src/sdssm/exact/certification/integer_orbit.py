@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdssm.exact.certification.ball_arithmetic import U64, Floats, gamma, round_up, vector_norm
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.ball_arithmetic import U64, gamma, round_up, vector_norm
 from sdssm.exact.certification.linear_system import LinearSystem
 from sdssm.exact.certification.trim_machine import DEAD
 from sdssm.exact.watch import UNWATCHED, Watch
@@ -38,6 +39,10 @@ class Orbit:
     is_complete: bool = True  #: whether the search has ended; the time limit may have stopped it
 
 
+class _UndecidedError(Exception):
+    """The search says nothing about a model; it is caught by `find_orbit`."""
+
+
 def find_orbit(system: LinearSystem, *, rounded: bool, watch: Watch = UNWATCHED) -> Orbit | None:
     """Search all pairs of a machine state and a direction that valid strings lead to.
 
@@ -45,70 +50,110 @@ def find_orbit(system: LinearSystem, *, rounded: bool, watch: Watch = UNWATCHED)
     label is too close to call. With `rounded`, float32 must compute every state without any rounding, and the label in
     spite of the rounding of the readout.
     """
-    A, x = _as_integers(system.A), _as_integers(system.x0)
-    if A is None or x is None:
+    try:
+        return _OrbitSearch(system, rounded, watch).run()
+    except _UndecidedError:
         return None
-    if rounded and not system.rescale and (np.rint(system.A) != system.A).any():
-        return None  # fractions make a state smaller with every step, until it underflows in float32
-    if rounded and system.rescale and np.count_nonzero(x) != 1:
-        return None
-    x = x if rounded and not system.rescale else _without_common_factor(x[None])[0]
-    machine, most = system.machine, (MOST_INTEGER_32 if rounded else MOST_INTEGER_64)
-    largest_sum = len(A[0]) * np.abs(A).max()  # of products with a vector of entries up to 1
-    transposed = np.ascontiguousarray(np.swapaxes(A, 1, 2))  # (V, N, N): row j is column j of the matrix
-    readout = _Readout.build(system, rounded)
-    arithmetic = "float32" if rounded else "exact"
-    watch.start(f"check states that are whole numbers ({arithmetic} arithmetic)", unit="states")
-    start_key = (machine.start, x.tobytes())
-    seen = {start_key: 0}
-    returned: tuple[int, int] | None = None  # the pair and the symbol by which a string first returns to the start
-    parents = [(0, 0)]  # the pair before each pair, and the symbol between them
-    states, vectors = np.array([machine.start]), x[None]
-    first, margin, length = 0, np.inf, 0
-    while len(states):
-        watch.update(len(seen))
-        if watch.is_over:
-            return Orbit(len(seen), margin, length, is_complete=False)
-        if largest_sum * np.abs(vectors).max() >= most:
-            return None
+
+
+class _OrbitSearch:
+    """A breadth-first search over pairs of a machine state and a direction; it reads one symbol more in each round."""
+
+    def __init__(self, system: LinearSystem, rounded: bool, watch: Watch) -> None:
+        A, x = _as_integers(system.A), _as_integers(system.x0)
+        if A is None or x is None:
+            raise _UndecidedError
+        if rounded and not system.rescale and (np.rint(system.A) != system.A).any():
+            raise _UndecidedError  # fractions make a state smaller with every step, until it underflows in float32
+        if rounded and system.rescale and np.count_nonzero(x) != 1:
+            raise _UndecidedError
+        self._machine, self._watch = system.machine, watch
+        self._is_norm_rounded = rounded and system.rescale
+        self._keeps_scale = rounded and not system.rescale
+        self._most = MOST_INTEGER_32 if rounded else MOST_INTEGER_64
+        self._largest_sum = len(A[0]) * np.abs(A).max()  # of products with a vector of entries up to 1
+        self._transposed = np.ascontiguousarray(np.swapaxes(A, 1, 2))  # (V, N, N): row j is column j of the matrix
+        self._readout = _Readout.build(system, rounded)
+        self._start = x if self._keeps_scale else _without_common_factor(x[None])[0]
+        self._start_key = system.machine.start, self._start.tobytes()
+        self._is_start_judged = False  # its label counts only if a string leads back to it
+        self._seen = {self._start_key}
+        self._parents = [(0, 0)]  # the pair before each pair, and the symbol between them
+        self._margin = np.inf
+        self._counterexample: tuple[int, ...] | None = None
+        arithmetic = "float32" if rounded else "exact"
+        watch.start(f"check states that are whole numbers ({arithmetic} arithmetic)", unit="states")
+
+    def run(self) -> Orbit:
+        """Search until there are no new pairs, a label is wrong, or the time is up."""
+        states, vectors = np.array([self._machine.start]), self._start[None]
+        length = first = 0  # of the strings that lead to these pairs, and the number of the first pair
+        while True:
+            self._watch.update(len(self._seen))
+            if self._watch.is_over:
+                return self._result(length, is_complete=False)
+            fresh = self._extend(states, vectors, first)
+            if not fresh or self._counterexample is not None:
+                return self._result(length)
+            if len(self._seen) > MOST_PAIRS:
+                raise _UndecidedError
+            first += len(states)
+            states, vectors = np.array([q for q, _ in fresh]), np.stack([end for _, end in fresh])
+            wrong = self._find_wrong(states, vectors)
+            if wrong is not None:
+                self._counterexample = self._string_to(first + wrong)
+                return self._result(length)
+            length += 1
+
+    def _extend(self, states: Ints, vectors: Floats, first: int) -> list[tuple[int, Floats]]:
+        """Return the new pairs after one more symbol; stop at once if the label of the start state is wrong."""
+        if self._largest_sum * np.abs(vectors).max() >= self._most:
+            raise _UndecidedError
         fresh: list[tuple[int, Floats]] = []
-        for symbol in range(len(A)):
-            successors = machine.table[states, symbol]
-            ends = _multiply_sparse(vectors, transposed[symbol])
-            if not ends[successors != DEAD].any(1).all():
-                return None  # the state vanishes
-            if not rounded or system.rescale:
-                if rounded and (np.count_nonzero(ends[successors != DEAD], axis=1) != 1).any():
-                    return None  # the norm, which the state is divided by, may not be an integer
-                ends = _without_common_factor(ends)
-            for k in np.flatnonzero(successors != DEAD):
-                key = (int(successors[k]), ends[k].tobytes())
-                if key == start_key and returned is None:
-                    returned = first + int(k), symbol
-                    gap = readout.label_gaps(x[None], machine.labels[[machine.start]])[0]
-                    if np.isnan(gap):
-                        return None
-                    margin = min(margin, float(gap))
-                    if gap < 0:
-                        return Orbit(len(seen), margin, length, (*_string_to(parents, returned[0]), symbol))
-                if key not in seen:
-                    seen[key] = len(seen)
-                    parents.append((first + int(k), symbol))
+        for symbol, matrix in enumerate(self._transposed):
+            successors = self._machine.table[states, symbol]
+            rows = np.flatnonzero(successors != DEAD)
+            ends = self._multiply(vectors, matrix, rows)
+            for k in rows.tolist():
+                key = int(successors[k]), ends[k].tobytes()
+                if key not in self._seen:
+                    self._seen.add(key)
+                    self._parents.append((first + k, symbol))
                     fresh.append((int(successors[k]), ends[k]))
-        first += len(states)
-        if not fresh:
-            break
-        if len(seen) > MOST_PAIRS:
-            return None
-        states, vectors = np.array([q for q, _ in fresh]), np.stack([end for _, end in fresh])
-        gaps = readout.label_gaps(vectors, machine.labels[states])
+                elif key == self._start_key and not self._is_start_judged:
+                    self._is_start_judged = True
+                    if self._find_wrong(np.array([self._machine.start]), self._start[None]) is not None:
+                        self._counterexample = (*self._string_to(first + k), symbol)
+                        return fresh
+        return fresh
+
+    def _multiply(self, vectors: Floats, matrix: Floats, rows: Ints) -> Floats:
+        """Return the directions after a symbol; those of `rows` are of use."""
+        ends = _multiply_sparse(vectors, matrix)
+        if not ends[rows].any(1).all():
+            raise _UndecidedError  # the state vanishes
+        if self._is_norm_rounded and (np.count_nonzero(ends[rows], axis=1) != 1).any():
+            raise _UndecidedError  # the norm, which the state is divided by, may not be an integer
+        return ends if self._keeps_scale else _without_common_factor(ends)
+
+    def _find_wrong(self, states: Ints, vectors: Floats) -> int | None:
+        """Return the first pair whose label is wrong, None if all are correct; keep the smallest lead."""
+        gaps = self._readout.label_gaps(vectors, self._machine.labels[states])
         if np.isnan(gaps).any():
-            return None
-        margin = min(margin, float(gaps.min()))
-        if (gaps < 0).any():
-            return Orbit(len(seen), margin, length, _string_to(parents, first + int(np.argmax(gaps < 0))))
-        length += 1
-    return Orbit(len(seen), margin, length)
+            raise _UndecidedError
+        self._margin = min(self._margin, float(gaps.min()))
+        return int(np.argmax(gaps < 0)) if (gaps < 0).any() else None
+
+    def _string_to(self, pair: int) -> tuple[int, ...]:
+        """Return the symbols that led to a pair."""
+        symbols = []
+        while pair:
+            pair, symbol = self._parents[pair]
+            symbols.append(symbol)
+        return tuple(symbols[::-1])
+
+    def _result(self, length: int, *, is_complete: bool = True) -> Orbit:
+        return Orbit(len(self._seen), self._margin, length, self._counterexample, is_complete)
 
 
 def _multiply_sparse(x: Floats, matrix: Floats) -> Floats:
@@ -172,12 +217,3 @@ class _Readout:
         norm = np.sqrt(np.square(x).sum(1))
         gaps = np.where(lower > safety, lower, np.where(upper < -safety, upper, np.nan)) / norm
         return np.where(valid, gaps, np.inf)
-
-
-def _string_to(parents: list[tuple[int, int]], pair: int) -> tuple[int, ...]:
-    """Return the symbols that led to a pair."""
-    symbols = []
-    while pair:
-        pair, symbol = parents[pair]
-        symbols.append(symbol)
-    return tuple(symbols[::-1])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.ball_arithmetic import U64, Floats, MatrixBall, gamma, round_up, vector_norm
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.ball_arithmetic import U64, MatrixBall, gamma, round_up, vector_norm
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
 
@@ -46,6 +46,11 @@ def check_linear(model: Classifier) -> None:
         )
 
 
+def as_floats(tensor: torch.Tensor) -> Floats:
+    """Return a tensor as a float64 array."""
+    return np.asarray(tensor.detach().cpu().double().numpy())
+
+
 def find_row_labels(model: Classifier) -> Ints:
     """Return the label of each row of the readout: (R,).
 
@@ -62,7 +67,7 @@ def find_row_labels(model: Classifier) -> Ints:
 def readout_rows(model: Classifier, n: int) -> tuple[Floats, Floats, Floats]:
     """Return the readout as rows (R, N) of the state, their errors (R,) and their absolute values (R, N)."""
     readout = model.readout
-    rows = readout._rows(model.vectors).detach().cpu().double().numpy()
+    rows = as_floats(readout._rows(model.vectors))
     errors = np.zeros(len(rows))
     if readout.scale is not None:
         norms = vector_norm(rows)
@@ -72,13 +77,13 @@ def readout_rows(model: Classifier, n: int) -> tuple[Floats, Floats, Floats]:
         errors = np.full(len(rows), round_up(gamma(2 * n + 8)))
     magnitudes = np.abs(rows)
     if readout.projection is not None:
-        projection = readout.projection.detach().cpu().double().numpy().T + np.eye(n)  # rounded once, on the diagonal
+        projection = as_floats(readout.projection).T + np.eye(n)  # rounded once, on the diagonal
         magnitudes = magnitudes @ (np.abs(projection) + np.eye(n))
         errors = round_up(errors + U64 * vector_norm(rows) * np.abs(projection).max())
         rows, errors = multiply_rows(rows, errors, projection)
     if model.norm is not None:
         if model.norm.weight is not None:
-            gain = model.norm.weight.detach().cpu().double().numpy()
+            gain = as_floats(model.norm.weight)
             rows, magnitudes = rows * gain, magnitudes * np.abs(gain)
             errors = round_up(errors * np.abs(gain).max() + U64 * vector_norm(rows))
         centring = np.eye(n) - 1 / n

@@ -8,9 +8,15 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.ball_arithmetic import Floats, gamma
-from sdssm.exact.certification.linear_readout import check_linear, find_row_labels, multiply_rows, readout_rows
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.ball_arithmetic import gamma
+from sdssm.exact.certification.linear_readout import (
+    as_floats,
+    check_linear,
+    find_row_labels,
+    multiply_rows,
+    readout_rows,
+)
 from sdssm.exact.certification.trim_machine import TrimMachine
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
@@ -56,9 +62,7 @@ def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> 
         )
     trimmed = TrimMachine.build(machine, valid)
     with torch.no_grad():
-        symbols = model.symbol_parts()
-        start = model.first_state
-    A = symbols.A.detach().cpu().double().numpy()
+        A, x0 = as_floats(model.symbol_parts().A), as_floats(model.first_state)
     n = A.shape[-1]
     row_labels = find_row_labels(model)
     used = row_labels >= 0
@@ -69,7 +73,7 @@ def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> 
     settings = model.settings.mixer
     return LinearSystem(
         A=A[: model.n_symbols],
-        x0=start.detach().cpu().double().numpy(),
+        x0=x0,
         rows=rows,
         row_labels=row_labels[used],
         row_errors=row_errors,
@@ -77,7 +81,7 @@ def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> 
         readout_rounding=gamma(10 * n + 100, 2.0**-24),
         rescale=bool(getattr(settings, "rescale", False)),
         machine=trimmed,
-        is_in_float32_range=_is_in_float32_range(model, A, start.detach().cpu().double().numpy()),
+        is_in_float32_range=_is_in_float32_range(model, A, x0),
     )
 
 
@@ -88,22 +92,18 @@ def _is_in_float32_range(model: Classifier, A: Floats, x0: Floats) -> bool:
     numbers are in that range, products and the squares in LayerNorm and in norms are within 2^-126 to 2^127.
     """
     readout, norm = model.readout, model.norm
-    row_maxima = np.abs(_as_array(readout._rows(model.vectors))).max(1)
+    row_maxima = np.abs(as_floats(readout._rows(model.vectors))).max(1)
     if readout.scale is None:  # a row of zeros, of a class that never occurs, gives a logit of 0 without any rounding
         row_maxima = row_maxima[row_maxima > 0]
     magnitudes = [np.abs(A).max((1, 2)), np.abs(x0).max(keepdims=True), row_maxima]
     if readout.scale is not None:
-        magnitudes.append(_as_array(readout.scale).reshape(1))
+        magnitudes.append(as_floats(readout.scale).reshape(1))
     if readout.projection is not None:
-        magnitudes.append(np.abs(_as_array(readout.projection)).max(keepdims=True).reshape(1) + 1)
+        magnitudes.append(np.abs(as_floats(readout.projection)).max(keepdims=True).reshape(1) + 1)
     if norm is not None and norm.weight is not None:
-        magnitudes.append(np.abs(_as_array(norm.weight)).max(keepdims=True))
+        magnitudes.append(np.abs(as_floats(norm.weight)).max(keepdims=True))
     values = np.concatenate(magnitudes)
     return bool(((values >= 2.0**-MOST_EXPONENT) & (values <= 2.0**MOST_EXPONENT)).all())
-
-
-def _as_array(values: torch.Tensor) -> Floats:
-    return values.detach().cpu().double().numpy()
 
 
 def _check_supported(model: Classifier, machine: Machine) -> None:

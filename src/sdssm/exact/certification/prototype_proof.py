@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.ball_arithmetic import U32, Floats, gamma
+from sdssm.automata.refinement import Floats, Ints
+from sdssm.exact.certification.ball_arithmetic import U32, gamma
 from sdssm.exact.certification.certificate import Certificate
+from sdssm.exact.certification.linear_readout import as_floats
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.models.snapped_recurrence import SnappedRecurrence
@@ -48,6 +49,11 @@ class Failure:
     prototype: int  #: -1 for the start state
     word: tuple[int, ...]
     is_label: bool  #: whether a label is wrong or not clear; otherwise the nearest prototype
+
+    @property
+    def fault(self) -> str:
+        """What is wrong after the word, for a message."""
+        return "the label is wrong or not clear" if self.is_label else "the nearest prototype is another state's"
 
 
 class PrototypeProof:
@@ -79,9 +85,7 @@ class PrototypeProof:
         points = np.concatenate([self.start[None], prototypes.points])
         states = np.append(self.machine.start, prototypes.states)
         sources = np.flatnonzero(states >= 0)
-        chunk = max(1, AT_A_TIME // self.A.shape[0])
-        for first in range(0, len(sources), chunk):
-            part = sources[first : first + chunk]
+        for part in self._split(sources):
             failure = self._read(points[part], states[part], part - 1, prototypes, (), 0)
             if failure is not None:
                 return failure
@@ -103,11 +107,13 @@ class PrototypeProof:
                         if states[nearest[p]] < 0:
                             states[nearest[p]] = state[p]
                             fresh.add(int(nearest[p]))
-            found = np.array(sorted(fresh), dtype=np.int64)
-            chunk = max(1, AT_A_TIME // self.A.shape[0])
-            parts = [found[first : first + chunk] for first in range(0, len(found), chunk)]
-            frontier = [(points[part], states[part]) for part in parts]
+            frontier = [(points[part], states[part]) for part in self._split(np.array(sorted(fresh), dtype=np.int64))]
         return Prototypes(points, states)
+
+    def _split(self, rows: Ints) -> list[Ints]:
+        """Return the rows in parts that are read at a time."""
+        size = max(1, AT_A_TIME // len(self.A))
+        return [rows[first : first + size] for first in range(0, len(rows), size)]
 
     def _ends(self, x: Floats, states: Ints, remaining: int) -> Iterator[tuple[Floats, Ints]]:
         """Yield the states of model and machine after each string of `remaining` symbols from x (B, N)."""
@@ -176,9 +182,7 @@ def certify_snapped(module: SnappedRecurrence, machine: Machine, task: str | Non
     """
     watch.start("prove the prototypes")
     smallest, labels = machine.minimise(), module.row_labels
-    A, start, rows, points = (
-        value.detach().cpu().double().numpy() for value in (module.A, module.start, module.rows, module.points)
-    )
+    A, start, rows, points = map(as_floats, (module.A, module.start, module.rows, module.points))
     row_labels = np.arange(len(rows)) if labels is None else labels.detach().cpu().numpy()
     proof = PrototypeProof(A, start, rows, row_labels, smallest, module.every, watch)
     prototypes = proof.find_states(points)
@@ -186,8 +190,7 @@ def certify_snapped(module: SnappedRecurrence, machine: Machine, task: str | Non
     if failure is None:
         return describe_proof(int((prototypes.states >= 0).sum()), module.every, smallest.n_states, task)
     source = "the start state" if failure.prototype < 0 else f"prototype {failure.prototype}"
-    what = "the label is wrong or not clear" if failure.is_label else "the nearest prototype is another state's"
-    reason = f"after the string {machine.decode(failure.word)[:80]!r} from {source} {what}"
+    reason = f"after the string {machine.decode(failure.word)[:80]!r} from {source} {failure.fault}"
     return Certificate(0, 0, 0, False, reason, states=smallest.n_states, task=task)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sdssm.exact.certification.ball_arithmetic import Floats
+from sdssm.automata.refinement import Floats
 from sdssm.exact.certification.error_recurrence import ErrorRecurrence
 from sdssm.exact.certification.exhaustive import ExhaustiveResult
 from sdssm.exact.certification.readout_bounds import ReadoutBounds

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sdssm.exact.certification.ball_arithmetic import Floats, MatrixBall, gamma, round_up, vector_norm
+from sdssm.automata.refinement import Floats
+from sdssm.exact.certification.ball_arithmetic import MatrixBall, gamma, round_up, vector_norm
 from sdssm.exact.certification.transformed_system import TransformedSystem
 
 

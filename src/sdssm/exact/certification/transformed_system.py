@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sdssm.automata.refinement import Floats, Ints
 from sdssm.exact.certification.ball_arithmetic import (
     U32,
     U64,
-    Floats,
     MatrixBall,
     frobenius_norm,
     gamma,
@@ -35,7 +35,7 @@ from sdssm.exact.certification.ball_arithmetic import (
 from sdssm.exact.certification.coordinates import Coordinates
 from sdssm.exact.certification.error_recurrence import ErrorRecurrence
 from sdssm.exact.certification.linear_system import LinearSystem
-from sdssm.exact.certification.trim_machine import DEAD, Ints
+from sdssm.exact.certification.trim_machine import DEAD
 from sdssm.exact.watch import UNWATCHED, Watch
 
 #: Limit on the numbers in memory at a time for the matrices of the machine's transitions.

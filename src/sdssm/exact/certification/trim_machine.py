@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import reachable_states
+from sdssm.automata.refinement import Ints, live_states, reachable_states
 from sdssm.exact.errors import ExactError
-from sdssm.tasks.validity import label_states, live_states
+from sdssm.tasks.validity import label_states
 
-Ints = NDArray[np.int64]
 #: Stands for a transition that no valid string takes, and for the label of a state where no valid string ends.
 DEAD = -1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from sdssm.automata import Machine
@@ -18,6 +17,8 @@ from sdssm.models import Classifier
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_one_of
 from sdssm.tasks import get_task
+from sdssm.tasks.string_ends import access_string
+from sdssm.tasks.validity import LabelledTable
 
 MODELS = ("sd-ssm", "complex-diagonal")
 
@@ -157,7 +158,7 @@ def non_commuting_strings(machine: Machine) -> tuple[tuple[int, ...], tuple[int,
     if witness is None:
         raise ExactError("the machine is commutative: the order of symbols never matters")
     state, a, b = witness
-    prefix = _shortest_path(machine, state)
+    prefix = access_string(LabelledTable.of_machine(machine), state)
     ends = [machine.run((a, b), start=state), machine.run((b, a), start=state)]
     suffix: tuple[int, ...] = ()
     if machine.outputs[ends[0]] == machine.outputs[ends[1]]:
@@ -166,15 +167,3 @@ def non_commuting_strings(machine: Machine) -> tuple[tuple[int, ...], tuple[int,
         assert distinguishing is not None, "states of a minimal machine are distinguishable"
         suffix = distinguishing
     return (*prefix, a, b, *suffix), (*prefix, b, a, *suffix)
-
-
-def _shortest_path(machine: Machine, state: int) -> tuple[int, ...]:
-    """Return a shortest string from the start to a state of a minimal machine."""
-    if machine.start == state:
-        return ()
-    is_state = (np.arange(machine.n_states) == state).astype(int)
-    accepting = Machine(table=machine.table, start=machine.start, outputs=is_state)
-    rejecting = Machine(table=np.zeros((1, machine.n_symbols), dtype=int))
-    path = accepting.distinguish(rejecting)
-    assert path is not None, "every state of a minimal machine is reachable"
-    return path

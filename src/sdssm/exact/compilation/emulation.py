@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,13 +16,13 @@ from sdssm.exact.defaults import CHECKED_STRINGS
 from sdssm.exact.errors import ExactError
 from sdssm.exact.sources import MachineSource
 from sdssm.exact.watch import Watch, open_watch
-from sdssm.layers.mixer import select_state_rows
+from sdssm.layers.mixer import flatten_state, select_state_rows
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least
 from sdssm.tasks import get_task
-from sdssm.tasks.labels import PrefixLabeller
+from sdssm.tasks.labels import LabelWalk, PrefixLabeller
 
 #: Limits on the numbers of a piece of strings in memory, and on its symbols.
 MOST_NUMBERS, PIECE = 1 << 22, 4_096
@@ -94,9 +94,10 @@ def _check_emulation(
         table, start, outputs = torch.tensor(machine.table), machine.start, torch.tensor(machine.outputs)
     device = model.readout.weight.device
     encodings, norms = _encodings(model, table, start, watch)
-    tracer = PrefixLabeller.build(table, start, torch.arange(len(table)))
     piece = max(1, min(PIECE, MOST_NUMBERS // (strings * model.numbers_per_symbol)))
-    q, state = torch.full((strings,), start), None
+    machine_states = torch.arange(len(table))  # as labels
+    walk = LabelWalk(table, PrefixLabeller.build(table, start, machine_states), torch.full((strings,), start))
+    state: State = None
     wrong, first_wrong, drift = 0, None, 0.0
     watch.start("read random strings", total=length, unit="symbols")
     for done in range(0, length, piece):
@@ -104,13 +105,13 @@ def _check_emulation(
         count = min(piece, length - done)
         tokens = torch.randint(machine.n_symbols, (strings, count), generator=generator, device=generator.device).cpu()
         logits, state = model.advance(tokens.to(device), state)
-        states = _trace(tracer, q, tokens)
-        q = states[:, -1]
+        states = walk.advance(tokens)  # of the machine, after each symbol
         missed = logits.argmax(-1).cpu() != outputs[states]
         if missed.any():
             wrong += int(missed.sum())
             first_wrong = done + int(missed.any(0).int().argmax()) + 1 if first_wrong is None else first_wrong
-        distance = (_flatten(state).double() - encodings[q]).norm(dim=-1) / norms[q]
+        last = states[:, -1]
+        distance = (_flatten(state).double() - encodings[last]).norm(dim=-1) / norms[last]
         drift = max(drift, float(distance.nan_to_num(nan=torch.inf).max()))
     return EmulationCheck(strings=strings, length=length, wrong=wrong, first_wrong=first_wrong, drift=drift)
 
@@ -128,12 +129,6 @@ def _check_compatible(model: Classifier, machine: Machine) -> None:
         raise ExactError(
             f"{model.settings.name} carries no state from one piece of a string to the next; use sdssm.evaluate"
         )
-
-
-def _trace(tracer: PrefixLabeller, q: Tensor, tokens: Tensor) -> Tensor:
-    """Return the machine state after each symbol, from states q (B,): tokens (B, T) -> (B, T)."""
-    rows = [replace(tracer, start=int(start))(row[None])[0] for start, row in zip(q, tokens, strict=True)]
-    return torch.stack(rows)
 
 
 def _encodings(model: Classifier, table: Tensor, start: int, watch: Watch) -> tuple[Tensor, Tensor]:
@@ -197,6 +192,4 @@ def _repeat_rows(state: State, times: int) -> State:
 
 def _flatten(state: State) -> Tensor:
     """Concatenate the states of all layers, as real numbers: (B, ...) -> (B, N)."""
-    assert state is not None
-    parts = [(torch.view_as_real(x) if x.is_complex() else x).flatten(1) for x in state]
-    return torch.cat(parts, 1)
+    return torch.cat([part.flatten(1) for part in flatten_state(state)], 1)

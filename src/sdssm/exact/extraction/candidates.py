@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction.merging import build_machine
 from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, trace_states
+from sdssm.exact.watch import Watch
 from sdssm.models import Classifier, TokenModel
 from sdssm.tasks import Task
 
@@ -43,6 +45,12 @@ class Fidelity:
     strings: int
     agree: int  #: strings with the same label at the end
     throughout: int  #: strings with the same label after every symbol
+
+    @classmethod
+    def count(cls, length: int, wrong: NDArray[np.bool_]) -> Fidelity:
+        """Count the strings that agree, from whether each of their labels differs (B, L)."""
+        strings = len(wrong)
+        return cls(length, strings, strings - int(wrong[:, -1].sum()), strings - int(wrong.any(1).sum()))
 
     @property
     def share(self) -> float:
@@ -111,14 +119,9 @@ class CandidateMachines:
         If only a witness contradicts the machine, the error is 1e-9.
         """
         weights = 1 / np.arange(1, self.longest + 1)
-        wrong, is_valid = self.disagreements(machine, self.tokens, self.labels), self.labels != NOT_VALID
+        wrong, is_valid = find_disagreements(machine, self.tokens, self.labels), self.labels != NOT_VALID
         share = float((wrong @ weights).sum() / (is_valid @ weights).sum())
         return max(share, 1e-9 * any(machine.output(word) != label for word, label in self.witnesses.items()))
-
-    def disagreements(self, machine: Machine, tokens: Ints, labels: Ints) -> np.ndarray:
-        """Whether the machine's label of each prefix of strings (B, L) differs from the given one: (B, L)."""
-        states = trace_states(machine.table, np.full(len(tokens), machine.start), tokens)
-        return np.asarray((machine.outputs[states] != labels) & (labels != NOT_VALID))
 
     def best(self) -> Machine:
         """Return the smallest machine with at most twice the error of the best one, and at most 0.1 above it."""
@@ -138,7 +141,7 @@ class CandidateMachines:
         strings = {word for word, label in self.witnesses.items() if machine.output(word) != label}
         for tokens in (self.draw(self.test_strings, self.longest), self.continuations(words)):
             if tokens is not None:
-                wrong = self.disagreements(machine, tokens, self.reader.labels(tokens))
+                wrong = find_disagreements(machine, tokens, self.reader.labels(tokens))
                 for row in np.flatnonzero(wrong.any(1)):
                     strings.add(tuple(tokens[row, : int(wrong[row].argmax()) + 1].tolist()))
         return sorted(strings, key=lambda word: (len(word), word))
@@ -195,8 +198,13 @@ class CandidateMachines:
             batch = task.sample(strings // 2, length, generator=self.generator, sampling="covering")
             parts.append(batch.tokens.numpy())
         tokens = np.concatenate(parts)
-        wrong = self.disagreements(machine, tokens, self.reader.labels(tokens))
-        return Fidelity(length, strings, strings - int(wrong[:, -1].sum()), strings - int(wrong.any(1).sum()))
+        return Fidelity.count(length, find_disagreements(machine, tokens, self.reader.labels(tokens)))
+
+
+def find_disagreements(machine: Machine, tokens: Ints, labels: Ints) -> NDArray[np.bool_]:
+    """Return whether the machine's label of each prefix of strings (B, L) differs from the model's: (B, L)."""
+    states = trace_states(machine.table, np.full(len(tokens), machine.start), tokens)
+    return np.asarray((machine.outputs[states] != labels) & (labels != NOT_VALID))
 
 
 def _affordable_strings(model: TokenModel, length: int) -> int:
@@ -207,6 +215,12 @@ def _affordable_strings(model: TokenModel, length: int) -> int:
         return MODULE_STRINGS
     size = getattr(model.settings.mixer, "state", 1)
     return max(LEAST_STRINGS, min(TEST_STRINGS, MOST_WORK // (length * size**2)))
+
+
+def explain_stop(watch: Watch, explored: int) -> str:
+    """Return the note of a search that the time limit ended after exploring so many states of the model."""
+    states = f"{explored:,} states of the model were explored"
+    return f"{watch.stop_reason}: {states} by then, so the machine is not a final result"
 
 
 def too_many_states(max_states: int) -> ExactError:

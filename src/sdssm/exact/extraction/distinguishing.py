@@ -7,7 +7,8 @@ import torch
 
 from sdssm.exact.extraction.explored_classes import START, ClassGraph
 from sdssm.exact.extraction.labelled_strings import LabelledStrings
-from sdssm.exact.extraction.token_matrices import SuffixRows, Word
+from sdssm.exact.extraction.model_reader import Word
+from sdssm.exact.extraction.token_matrices import SuffixRows
 
 #: Limits on the new suffixes of a round, and on the misclassified strings that they are derived from.
 MOST_SUFFIXES, MOST_WORDS = 24, 48

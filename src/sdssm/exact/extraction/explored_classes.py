@@ -13,7 +13,8 @@ from torch import Tensor
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints, coarsest_congruence
 from sdssm.exact.errors import TimeIsUpError
-from sdssm.exact.extraction.token_matrices import SuffixRows, TokenMatrices, Word
+from sdssm.exact.extraction.model_reader import Word
+from sdssm.exact.extraction.token_matrices import SuffixRows, TokenMatrices
 from sdssm.exact.watch import Watch
 
 #: The start state, which no other state joins: no model predicts a label for the empty string.
@@ -145,11 +146,10 @@ class JoinNearest:
             row = int(free[0])
             new.append(row)
             known = len(self.points)
-            one = slice(row, row + 1)
-            self.points = torch.cat([self.points, states[one]])
+            self.points = torch.cat([self.points, states[row, None]])
             self.behaviour = (
-                torch.cat([self.behaviour[0], clear[one]]),
-                torch.cat([self.behaviour[1], hot[one]]),
+                torch.cat([self.behaviour[0], clear[row, None]]),
+                torch.cat([self.behaviour[1], hot[row, None]]),
             )
             distance, _ = self._nearest(states, clear, hot, known)
             distance[row] = 0.0  # rounding must not separate a state from itself
@@ -174,9 +174,8 @@ class ClassExplorer:
     def __init__(self, matrices: TokenMatrices, max_states: int, watch: Watch) -> None:
         self.matrices, self.max_states, self.watch = matrices, max_states, watch
         self.explored = 0  #: number of states that were stepped to
-        self.partial: ClassGraph | None = (
-            None  #: what was known when the time was up; the states left stay where they are
-        )
+        #: What was known when the time was up; the states left stay where they are.
+        self.partial: ClassGraph | None = None
         self._known: dict[Word, Tensor] = {}  # (V, N): the states after each symbol, by the string that leads there
 
     def explore(self, rule: JoinRule) -> ClassGraph | None:

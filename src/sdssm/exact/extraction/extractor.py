@@ -256,40 +256,15 @@ def _extract_machine(
 ) -> Extraction:
     model, run = source.model, source.run
     task = source.task if given is None else source.find_task(given, "extract")
-    train_length = DEFAULT_LONGEST if run is None else run.config.train_length
-    if valid is None and task is not None:
-        valid = task.valid
+    valid = task.valid if valid is None and task is not None else valid
     _check_state_limit(task, options.max_states)
     reader = ModelReader(model, valid, watch)
-    by_states = options.method == "states"
-    if by_states:
-        check_states_readable(reader)
-    graph: ClassGraph | None = None
-    symbols = task.machine.symbols if task is not None else None if valid is None else valid.symbols
-    matrices = TokenMatrices.find(model) if by_states and reader.are_all_valid else None
-    longest = options.longest or train_length
+    longest = options.longest or (DEFAULT_LONGEST if run is None else run.config.train_length)
     longest = longest if model.longest is None else min(longest, model.longest)
-    try:
-        candidates = CandidateMachines(reader, symbols, longest, options.seed, compare=matrices is None)
-        if by_states and matrices is None:
-            candidates.fit_scale()
-    except TimeIsUpError:
-        raise _nothing_known(watch) from None
-    if not by_states:
-        candidates.hints, candidates.expected = list(options.hints), None if task is None else task.machine
-    try:
-        if matrices is not None:
-            machine, result, graph = search_by_matrices(candidates, matrices, options.max_states, options.seed)
-        else:
-            search = search_by_states if by_states else search_by_lstar
-            result = search(candidates, options.max_states)
-    except TimeIsUpError:
-        if not candidates.machines:
-            raise _nothing_known(watch) from None
-        note = f"{watch.stop_reason}: the machine is the best one found by then, not a final result"
-        result = SearchResult(0, note, stopped=True)
-    if matrices is None:
-        machine = candidates.best()
+    named = valid if task is None else task.machine
+    symbols = None if named is None else named.symbols
+    expected = None if task is None else task.machine
+    candidates, machine, result, graph = _search(reader, expected, symbols, longest, options)
     fidelity, is_complete = _compare(candidates, machine, options, watch)
     if not is_complete and not result.stopped:
         last = fidelity[-1]
@@ -304,13 +279,62 @@ def _extract_machine(
         margin=reader.margin,
         method=options.method,
         rounds=result.rounds,
-        expected=None if task is None else task.machine,
+        expected=expected,
         note=result.note,
         task=None if task is None else task.name,
         stopped=result.stopped,
         digest=None if task is None else replace(task, valid=valid).digest,
         graph=graph,
     )
+
+
+class _FinishedSearch(NamedTuple):
+    """The machine that a search found, and where it comes from."""
+
+    candidates: CandidateMachines
+    machine: Machine
+    result: SearchResult
+    graph: ClassGraph | None
+
+
+def _search(
+    reader: ModelReader,
+    expected: Machine | None,
+    symbols: tuple[str, ...] | None,
+    longest: int,
+    options: ExtractionOptions,
+) -> _FinishedSearch:
+    """Search the machine of a model: by its matrices, by its states, or by its labels alone.
+
+    `expected` is the machine of the task, with which L* compares its hypotheses, and `longest` the length of the
+    strings to learn from.
+    """
+    watch, by_states = reader.watch, options.method == "states"
+    if by_states:
+        check_states_readable(reader)
+    matrices = TokenMatrices.find(reader.model) if by_states and reader.are_all_valid else None
+    try:
+        candidates = CandidateMachines(reader, symbols, longest, options.seed, compare=matrices is None)
+        if by_states and matrices is None:
+            candidates.fit_scale()
+    except TimeIsUpError:
+        raise _nothing_known(watch) from None
+    try:
+        if matrices is not None:
+            return _FinishedSearch(
+                candidates, *search_by_matrices(candidates, matrices, options.max_states, options.seed)
+            )
+        if by_states:
+            result = search_by_states(candidates, options.max_states)
+        else:
+            candidates.hints, candidates.expected = list(options.hints), expected
+            result = search_by_lstar(candidates, options.max_states)
+    except TimeIsUpError:
+        if not candidates.machines:
+            raise _nothing_known(watch) from None
+        note = f"{watch.stop_reason}: the machine is the best one found by then, not a final result"
+        result = SearchResult(0, note, stopped=True)
+    return _FinishedSearch(candidates, candidates.best(), result, None)
 
 
 def _compare(

@@ -8,8 +8,9 @@ from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
 from sdssm.exact.extraction.covering_strings import draw_covering
 from sdssm.exact.extraction.explored_classes import START, ClassGraph
+from sdssm.exact.extraction.model_reader import Word, trace_states
 from sdssm.exact.extraction.scouting import ScoutedStrings
-from sdssm.exact.extraction.token_matrices import TokenMatrices, Word
+from sdssm.exact.extraction.token_matrices import TokenMatrices
 from sdssm.exact.watch import Watch
 
 #: Strings that cover a candidate, and a limit on the multiplications to read them.
@@ -59,11 +60,7 @@ class LabelledStrings:
 
 def _disagreements(table: Ints, start: int, outputs: Ints, tokens: Ints, labels: Ints) -> np.ndarray:
     """Whether the label of each prefix of strings (B, L) differs from that of a machine: (B, L)."""
-    state, wrong = np.full(len(tokens), start), np.zeros(tokens.shape, dtype=bool)
-    for position, symbols in enumerate(tokens.T):
-        state = table[state, symbols]
-        wrong[:, position] = outputs[state] != labels[:, position]
-    return wrong
+    return np.asarray(outputs[trace_states(table, np.full(len(tokens), start), tokens)] != labels)
 
 
 def _misclassified(graph: ClassGraph, tokens: Ints, labels: Ints, most: int) -> list[Word]:

@@ -20,7 +20,14 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.exact.errors import TimeIsUpError
-from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, SearchResult, too_many_states
+from sdssm.exact.extraction.candidates import (
+    COARSER,
+    DIFFER,
+    CandidateMachines,
+    SearchResult,
+    explain_stop,
+    too_many_states,
+)
 from sdssm.exact.extraction.distinguishing import DistinguishingSuffixes
 from sdssm.exact.extraction.explored_classes import (
     ClassExplorer,
@@ -97,7 +104,9 @@ class MatrixSearch:
             # the states that its errors lead to: more than are searched in a minute with 64 symbols, and no use.
             is_found = self._search_centres() or self._search_near()
             if not is_found and not self.matrices.has_centres:
-                any(self._search(tolerance) for tolerance in TOLERANCES)
+                for tolerance in TOLERANCES:
+                    if self._search(tolerance):
+                        break
             if not self.candidates:
                 self._join_by_labels()
         except TimeIsUpError:
@@ -162,15 +171,16 @@ class MatrixSearch:
         suffixes.add([(), *((symbol,) for symbol in range(self.matrices.n_symbols))])
         limit = tolerance * self._median_gap(suffixes)
         finder = DistinguishingSuffixes(suffixes, self.strings, limit)
-        rule: Callable[[], JoinRule] = lambda: JoinBySuffixes(suffixes)  # noqa: E731  # one of two
-        if tolerance:
-            rule = lambda: JoinNearest(suffixes, tolerance=limit)  # noqa: E731
-        last = self._refine(rule, finder, self.horizons[0], None)
+
+        def make_rule() -> JoinRule:
+            return JoinNearest(suffixes, tolerance=limit) if tolerance else JoinBySuffixes(suffixes)
+
+        last = self._refine(make_rule, finder, self.horizons[0], None)
         unchanged = False
         for horizon in self.horizons[1:]:
             if last is None:
                 return unchanged
-            refined = self._refine(rule, finder, horizon, last)
+            refined = self._refine(make_rule, finder, horizon, last)
             if refined is None:
                 return unchanged
             unchanged = refined.machine == last.machine
@@ -178,12 +188,12 @@ class MatrixSearch:
         return last is not None
 
     def _refine(
-        self, rule: Callable[[], JoinRule], finder: DistinguishingSuffixes, horizon: int, last: Candidate | None
+        self, make_rule: Callable[[], JoinRule], finder: DistinguishingSuffixes, horizon: int, last: Candidate | None
     ) -> Candidate | None:
         """Add suffixes until no joined states are known to differ; return None if that does not end."""
         limit = None if last is None else GROWTH * last.machine.n_states + MORE_STATES
         for _ in range(MOST_ROUNDS):
-            graph = self.explorer.explore(rule())
+            graph = self.explorer.explore(make_rule())
             if graph is None:
                 self.too_many = True
                 return None
@@ -222,23 +232,22 @@ def search_by_matrices(
     """Return the machine of a model that is a linear recurrence, how the search ended, and the states it comes from."""
     reader = candidates.reader
     search = MatrixSearch(matrices, max_states=max_states, longest=candidates.longest, seed=seed, watch=reader.watch)
-    found = search.run()
-    if found.candidate is None:
-        if found.stopped:
+    result = search.run()
+    if result.candidate is None:
+        if result.stopped:
             raise TimeIsUpError
         raise too_many_states(max_states)
-    graph, note = found.candidate.graph, None
-    reader.explored += found.explored
+    graph, note = result.candidate.graph, None
+    reader.explored += result.explored
     with suppress(TimeIsUpError):  # the machine is known, whatever its margin
         _read_margin(reader, graph)
-    if found.stopped:
-        explored = f"{len(graph.labels) - 1:,} states of the model were explored"
-        note = f"{reader.watch.stop_reason}: {explored} by then, so the machine is not a final result"
-    elif found.error:
-        note = COARSER.format(max_states) if found.too_many else DIFFER
-    machine = found.candidate.machine
+    if result.stopped:
+        note = explain_stop(reader.watch, len(graph.labels) - 1)
+    elif result.error:
+        note = COARSER.format(max_states) if result.too_many else DIFFER
+    machine = result.candidate.machine
     named = Machine(table=machine.table, start=machine.start, outputs=machine.outputs, symbols=candidates.symbols)
-    return named, SearchResult(found.rounds, note, stopped=found.stopped), graph
+    return named, SearchResult(result.rounds, note, stopped=result.stopped), graph
 
 
 def _read_margin(reader: ModelReader, graph: ClassGraph) -> None:

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import Ints
+from sdssm.automata.refinement import Ints, live_states
 from sdssm.errors import ModelError
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
-from sdssm.layers.mixer import MixerState, select_state_rows, state_tensors
+from sdssm.layers.mixer import MixerState, flatten_state, select_state_rows
 from sdssm.models import Classifier, TokenModel
-from sdssm.tasks.validity import live_states
 
 #: A string of symbols.
 Word = tuple[int, ...]
@@ -128,10 +127,7 @@ class ModelReader:
             numbers = list(group)
             for first in range(0, len(numbers), MOST_WORDS):
                 part = numbers[first : first + MOST_WORDS]
-                ends = np.array([len(words[k]) for k in part])
-                tokens = np.zeros((len(part), ends.max()), dtype=np.int64)
-                for row, k in enumerate(part):
-                    tokens[row, : len(words[k])] = words[k]
+                tokens, ends = _pad_words([words[k] for k in part])
                 index = np.arange(len(part))
                 predictions = self.read(tokens)[0][index, ends - 1] if is_prefix_reader else self._read_ends(tokens)
                 is_valid = self.valid_prefixes(tokens)[index, ends - 1]
@@ -178,10 +174,7 @@ class ModelReader:
         rows = np.arange(len(valid_states))
         if not words:
             return np.zeros((len(rows), 0), dtype=np.int64)
-        ends = np.array([len(word) for word in words])
-        padded = np.zeros((len(words), ends.max()), dtype=np.int64)  # symbols after the end of a word are ignored
-        for row, word in zip(padded, words, strict=True):
-            row[: len(word)] = word
+        padded, ends = _pad_words(words)
         tokens, last = np.tile(padded, (len(rows), 1)), np.tile(ends - 1, len(rows))
         state_of_row, index = np.repeat(rows, len(words)), np.arange(len(last))
         predictions = self.read(tokens, select_state_rows(states, state_of_row))[0][index, last]
@@ -258,10 +251,18 @@ def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:
     return states
 
 
+def _pad_words(words: Sequence[Word]) -> tuple[Ints, Ints]:
+    """Return words as rows (B, L), filled up with a symbol that is to be ignored, and their lengths (B,)."""
+    lengths = np.array([len(word) for word in words])
+    rows = np.zeros((len(words), lengths.max()), dtype=np.int64)
+    for row, word in zip(rows, words, strict=True):
+        row[: len(word)] = word
+    return rows, lengths
+
+
 def _flat_parts(state: MixerState) -> list[Tensor]:
-    """Return the tensors of a state, each (B, F)."""
-    tensors = state_tensors(state)
-    return [(torch.view_as_real(part) if part.is_complex() else part).flatten(1).float() for part in tensors]
+    """Return the tensors of a state as real numbers, each (B, F)."""
+    return [part.flatten(1).float() for part in flatten_state(state)]
 
 
 def smallest_margin(logits: Tensor, mask: NDArray[np.bool_]) -> float:

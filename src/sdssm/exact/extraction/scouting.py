@@ -11,7 +11,8 @@ import torch
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
 from sdssm.exact.extraction.explored_classes import START, ClassGraph
-from sdssm.exact.extraction.token_matrices import TokenMatrices, Word
+from sdssm.exact.extraction.model_reader import Word
+from sdssm.exact.extraction.token_matrices import TokenMatrices
 from sdssm.exact.watch import Watch
 
 #: States from which the next symbols are read at each length, and a limit on the multiplications of each length.

@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 
 from sdssm.automata import Machine
-from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, SearchResult, too_many_states
+from sdssm.exact.extraction.candidates import (
+    COARSER,
+    DIFFER,
+    CandidateMachines,
+    SearchResult,
+    explain_stop,
+    too_many_states,
+)
 from sdssm.exact.extraction.model_reader import ModelReader, Word
 from sdssm.exact.extraction.state_graph import StateGraph, distinguishing_suffix, explore_states
 
@@ -53,9 +60,9 @@ def search_by_states(candidates: CandidateMachines, max_states: int) -> SearchRe
         finer = _explore_finer(reader, distance, suffixes, fresh, max_states)
         if finer is None:
             return SearchResult(done, COARSER.format(max_states))
-        if not finer[2].is_complete:  # the machines found before know all states that they reach
-            return _stopped(reader, done, finer[2])
         distance, suffixes, graph = finer
+        if not graph.is_complete:  # the machines found before know all states that they reach
+            return _stopped(reader, done, graph)
         machine = candidates.add(graph.table, graph.labels, graph.valid_states)
         error = candidates.error(machine)
         least, stale = (error, 0) if error < least else (least, stale + 1)
@@ -79,6 +86,4 @@ def _explore_finer(
 
 def _stopped(reader: ModelReader, rounds: int, graph: StateGraph) -> SearchResult:
     """Return what is known when the time is up."""
-    explored = f"{len(graph.labels) - 1:,} states of the model were explored"
-    note = f"{reader.watch.stop_reason}: {explored} by then, so the machine is not a final result"
-    return SearchResult(rounds, note, stopped=True)
+    return SearchResult(rounds, explain_stop(reader.watch, len(graph.labels) - 1), stopped=True)

@@ -12,10 +12,9 @@ from torch import Tensor
 from sdssm.automata.refinement import Ints
 from sdssm.exact.certification.linear_readout import check_linear, find_row_labels, readout_rows
 from sdssm.exact.errors import ExactError
+from sdssm.exact.extraction.model_reader import Word
 from sdssm.models import Classifier, TokenModel
 
-#: A string of symbols.
-Word = tuple[int, ...]
 #: A state with a smaller norm counts as zero; so does the difference of two rows of the readout.
 SMALLEST_NORM = 1e-30
 
@@ -99,10 +98,6 @@ class TokenMatrices:
             rows = torch.from_numpy(np.flatnonzero(symbols == symbol))
             after[rows] = states[rows] @ self.A[int(symbol)].T
         return _normalise(after)
-
-    def label(self, word: Word) -> int:
-        """Return the prediction after a string, which must not be empty."""
-        return int(self.labels_of_prefixes(np.array([word]))[0, -1])
 
 
 def _normalise(states: Tensor) -> Tensor:

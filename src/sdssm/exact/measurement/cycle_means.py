@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from sdssm.automata.refinement import Floats, Ints
 
 #: Improvements below this are rounding errors.
 TOLERANCE = 1e-9

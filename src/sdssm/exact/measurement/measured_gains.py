@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sdssm.automata.refinement import Floats
 from sdssm.exact.measurement.cycle_means import find_heaviest_cycle
+from sdssm.exact.measurement.word_matrices import is_matrix_product
 from sdssm.models import Classifier, TokenModel
 from sdssm.models.gains import log_gains
 from sdssm.models.reading import reading_mode
 from sdssm.tasks import Task
-
-Floats = NDArray[np.float64]
 
 #: Strings of each length that are read, and the most lengths, up to the training length.
 STRINGS, LENGTHS = 64, 12
@@ -104,20 +104,10 @@ class MeasuredGains:
         }
 
 
-def has_gains(model: TokenModel) -> TypeGuard[Classifier]:
-    """Whether the state of a model is multiplied by one matrix for each symbol, and nothing is added to it."""
-    return (
-        isinstance(model, Classifier)
-        and model.is_single_sd_ssm
-        and model.input_matrix is None
-        and model.initial_state is not None
-    )
-
-
 def measure_gains(model: TokenModel, task: Task, *, seed: int = 0) -> MeasuredGains | None:
     """Measure the gains of an SD-SSM on covering strings of at most its training length.
 
-    Returns None for a model that has no gains (see `has_gains`), and for machines with too many states.
+    Returns None for a model that has no gains (see `is_matrix_product`), and for machines with too many states.
 
     >>> from sdssm.exact import compile
     >>> from sdssm.tasks import get_task
@@ -126,7 +116,7 @@ def measure_gains(model: TokenModel, task: Task, *, seed: int = 0) -> MeasuredGa
     ([[0.0, 0.0], [0.0, 0.0]], 1.0)
     """
     table = task.minimal.table
-    if not has_gains(model) or len(table) ** 2 * table.shape[1] > MOST_EDGES:
+    if not is_matrix_product(model) or len(table) ** 2 * table.shape[1] > MOST_EDGES:
         return None
     directions = _mean_directions(model, task, seed)
     matrices = model.symbol_matrices()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from time import perf_counter
 from typing import Any
 
-import torch
-
-from sdssm import ops
 from sdssm.display import Displayed, ResultTable
 from sdssm.evaluation.request import MOST_LENGTH
 from sdssm.evaluation.sampled_accuracy import LONGEST_SAMPLED
@@ -23,6 +21,7 @@ from sdssm.exact.watch import Watch, open_watch
 from sdssm.formatting import format_chance, format_percent
 from sdssm.limits import MOST_STRINGS
 from sdssm.models import TokenModel
+from sdssm.models.reading import reading_mode
 from sdssm.printable import make_printable
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_between
@@ -184,42 +183,18 @@ def horizon(
     check_between("max_length", max_length, 1, MOST_LENGTH)
     check_between("strings", strings, 1, MOST_STRINGS)
     source = load_source(model, task, function="horizon", trust=trust)
-    classifier, resolved = source.model, source.find_task(task, "horizon")
-    _check_measurable(classifier, resolved, max_length)
+    token_model, chosen_task = source.model, source.find_task(task, "horizon")
+    _check_measurable(token_model, chosen_task, max_length)
     started = perf_counter()
-    test = EvaluationStrings(resolved, strings, seed, classifier.device)
-    lengths = doubling_lengths(max_length)
-    lengths = sorted({resolved.longest_valid_length(length) for length in lengths if test.shortest_length <= length})
-    if not lengths:
-        raise ExactError(
-            f"{resolved.name} has no valid string of length {max_length} or less; pass a larger max_length",
-            shell=f"{resolved.name} has no valid string of length {max_length} or less; give a larger --max-length",
-        )
-    training = classifier.training
-    classifier.eval()
-    try:
-        with (
-            open_watch(f"horizon {source.name}", progress, max_seconds) as watch,
-            torch.inference_mode(),
-            ops.unchecked(),
-        ):
-            if test.positions is None:
-                method, readings = "fresh strings", read_fresh_strings(classifier, test, lengths, watch)
-            else:
-                matrices = WordMatrices.build(classifier) if words else None
-                method = "pieces" if matrices is None else f"words of {matrices.m} symbols"
-                readings = list(read_prefixes(classifier, test, lengths, matrices, watch))
-            is_stopped = len(readings) < len(lengths)
-            readings = _compare_with_constants(classifier, test, readings, watch)
-    finally:
-        classifier.train(training)
-    longest = 0
-    for reading in readings:
-        if not reading.is_at_least(ENOUGH):
-            break
-        longest = reading.length
+    test = EvaluationStrings(chosen_task, strings, seed, token_model.device)
+    lengths = _lengths_to_read(test, max_length)
+    with open_watch(f"horizon {source.name}", progress, max_seconds) as watch, reading_mode(token_model):
+        method, readings = _read_lengths(token_model, test, lengths, words, watch)
+        is_stopped = len(readings) < len(lengths)
+        readings = _compare_with_constants(token_model, test, readings, watch)
+    longest = _longest_correct(readings)
     return Horizon(
-        task=resolved.name,
+        task=chosen_task.name,
         longest=longest,
         max_length=max_length,
         readings=tuple(readings),
@@ -228,11 +203,40 @@ def horizon(
         method=method,
         predicted=_predict(readings, longest),
         seconds=perf_counter() - started,
-        n_classes=classifier.n_classes,
-        gains=measure_gains(classifier, resolved, seed=seed),
+        n_classes=token_model.n_classes,
+        gains=measure_gains(token_model, chosen_task, seed=seed),
         stopped=is_stopped or watch.is_over,
-        digest=resolved.digest,
+        digest=chosen_task.digest,
     )
+
+
+def _lengths_to_read(test: EvaluationStrings, max_length: int) -> list[int]:
+    """Return 1, 2, 4, ... and the last length, each replaced by the greatest one up to it that has valid strings."""
+    task, lengths = test.task, doubling_lengths(max_length)
+    valid = sorted({task.longest_valid_length(length) for length in lengths if test.shortest_length <= length})
+    if not valid:
+        raise ExactError(
+            f"{task.name} has no valid string of length {max_length} or less; pass a larger max_length",
+            shell=f"{task.name} has no valid string of length {max_length} or less; give a larger --max-length",
+        )
+    return valid
+
+
+def _read_lengths(
+    model: TokenModel, test: EvaluationStrings, lengths: list[int], words: bool, watch: Watch
+) -> tuple[str, list[HorizonReading]]:
+    """Read strings of all lengths that the time allows, and say by which method."""
+    if test.positions is None:
+        return "fresh strings", read_fresh_strings(model, test, lengths, watch)
+    matrices = WordMatrices.build(model) if words else None
+    method = "pieces" if matrices is None else f"words of {matrices.m} symbols"
+    return method, list(read_prefixes(model, test, lengths, matrices, watch))
+
+
+def _longest_correct(readings: list[HorizonReading]) -> int:
+    """Return the last length up to which the model is correct at every length read; 0 if it fails at the first."""
+    correct = takewhile(lambda reading: reading.is_at_least(ENOUGH), readings)
+    return max((reading.length for reading in correct), default=0)
 
 
 def _compare_with_constants(

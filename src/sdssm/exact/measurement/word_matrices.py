@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -15,6 +16,16 @@ from sdssm.models import Classifier, TokenModel
 MOST_BYTES = 1 << 22
 #: Limit on the symbols of a word, which must divide a block of test strings.
 LONGEST_WORD = 16
+
+
+def is_matrix_product(model: TokenModel) -> TypeGuard[Classifier]:
+    """Whether the state of a model is multiplied by one matrix for each symbol, and nothing is added to it."""
+    return (
+        isinstance(model, Classifier)
+        and model.is_single_sd_ssm
+        and model.input_matrix is None
+        and model.initial_state is not None
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,18 +46,16 @@ class WordMatrices:
     rescale: bool
 
     @classmethod
-    def build(cls, model: TokenModel, *, most_bytes: int = MOST_BYTES) -> WordMatrices | None:
+    def build(cls, model: TokenModel) -> WordMatrices | None:
         """Multiply out the words of a model, or return None if its state is not a product of matrices."""
-        if not isinstance(model, Classifier) or not model.is_single_sd_ssm:
-            return None
-        if model.input_matrix is not None or model.initial_state is None:
+        if not is_matrix_product(model):
             return None
         with torch.no_grad():
             A = model.symbol_matrices()
         assert A is not None
         n_symbols, n = A.shape[0], A.shape[-1]
         m = 1
-        while 2 * m <= LONGEST_WORD and n_symbols ** (2 * m) * n * n * A.element_size() <= most_bytes:
+        while 2 * m <= LONGEST_WORD and n_symbols ** (2 * m) * n * n * A.element_size() <= MOST_BYTES:
             m *= 2
         rescale = bool(model.settings.mixer.rescale)
         symbols = A.double()
