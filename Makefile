@@ -26,7 +26,7 @@ help:
 	@echo "make browser       install what the tests in a browser need: Chromium (Debian's packages) and playwright"
 	@echo "make web           build the scripts of the report page from web/ (needs node and npm; the result is committed)"
 	@echo "make web-check     check that the committed scripts are those that web/ builds"
-	@echo "make docs          build the documentation site in site/ (half a minute; open site/index.html)"
+	@echo "make docs          build the documentation site in site/ (half a minute; site/index.html, python3 -m http.server -d site to search)"
 	@echo "make gallery       train, measure and draw the nine tasks of the gallery in docs/gallery (half an hour without its runs)"
 	@echo "make notebooks     execute the notebooks of the documentation (a minute)"
 	@echo "make format        format the code and apply the linter's fixes"
@@ -39,6 +39,7 @@ help:
 # examples/time_series.py; what sktime needs in turn is left out.
 .venv/done: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sdssm needs Python 3.11 or later; set PYTHON=")'
+	@echo 'installing the environment in .venv (a minute)'
 	$(PYTHON) -m venv .venv
 	$(INSTALL) --editable '.[dev]'
 	$(INSTALL) --no-deps sktime
@@ -99,7 +100,7 @@ web-check: web/node_modules/.package-lock.json
 
 docs: .venv/docs-done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "The documentation is in site/index.html"
+	@echo "The documentation is in site/index.html; to search it: python3 -m http.server -d site"
 
 # Trains the runs that are missing in runs/gallery. The page, the pictures and the report are committed, the runs are not.
 gallery: setup

@@ -133,9 +133,9 @@ complex-diagonal loses the automaton, and its first mistake is marked; sd-ssm fo
 Then the run on a5: its matrices, its states at growing lengths, the extracted automaton, the certified length.
 
 Next, after `source .venv/bin/activate`:
-  sdssm evaluate {FOLDER}/a5 --lengths 500,5000,50000     # how far does the model stay correct?
-  sdssm snap {FOLDER}/a5 --out {FOLDER}/exact                 # an exact model: correct at every length, proved
-  sdssm train d4 --seeds 3 --out runs/d4              # another group, with the full recipe and three seeds
+  sdssm evaluate {FOLDER}/a5 --lengths 500,5000,50000     # how far does it stay correct? two minutes
+  sdssm snap {FOLDER}/a5 --out {FOLDER}/exact                 # an exact model: correct at every length, proved; seconds
+  sdssm train d4 --seeds 3 --out runs/d4              # another group, the full recipe, three seeds; minutes
   sdssm tasks                                         # all other tasks""")
 
 
