@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -67,8 +67,14 @@ def broadcast_leads(op: str, tensors: Sequence[tuple[str, Tensor | None, int]]) 
     return lead
 
 
-def flatten_leading(tensor: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor:
-    """Broadcast the leading dimensions to `lead` and reshape them to `shape`; contiguous."""
+@overload
+def flatten_leading(tensor: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor: ...
+@overload
+def flatten_leading(tensor: Tensor | None, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor | None: ...
+def flatten_leading(tensor: Tensor | None, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor | None:
+    """Broadcast the leading dimensions to `lead` and reshape them to `shape`; contiguous. None stays None."""
+    if tensor is None:
+        return None
     own, rest = lead_of(tensor, tail), tensor.shape[tensor.dim() - tail :]
     if math.prod(own) == math.prod(lead):  # `expand` would sum the gradient over dimensions of size 1, in a kernel
         return tensor.reshape(*shape, *rest).contiguous()
@@ -77,6 +83,15 @@ def flatten_leading(tensor: Tensor, lead: Sequence[int], tail: int, shape: Seque
     if len(lead) != len(shape) or (-1 not in shape and tuple(lead) != tuple(shape)):
         tensor = tensor.reshape(*shape, *rest)
     return tensor.contiguous()
+
+
+@overload
+def flatten_integers(values: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor: ...
+@overload
+def flatten_integers(values: Tensor | None, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor | None: ...
+def flatten_integers(values: Tensor | None, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor | None:
+    """Do the same for lengths, tokens or positions, as int64: kernels take no other integers."""
+    return None if values is None else flatten_leading(values.long(), lead, tail, shape)
 
 
 def replicas_and_rows(parameters: Sequence[torch.Size], lead: torch.Size) -> tuple[tuple[int, ...], int, int]:

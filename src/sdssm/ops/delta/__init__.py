@@ -13,7 +13,7 @@ from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
 from sdssm.ops.delta import reference
 from sdssm.ops.errors import OpsError
-from sdssm.ops.layout import broadcast_leads, flatten_leading
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast
 
@@ -147,10 +147,10 @@ def _scan(
         rows = (1, math.prod(lead))
         needs_outputs = outputs_needed or chosen != "triton"
         tensors = [
-            None if tensor is None else flatten_leading(tensor, lead, tail, rows)
+            flatten_leading(tensor, lead, tail, rows)
             for _, tensor, tail in (arguments if needs_outputs else [("q", None, 3), *arguments[1:]])
         ]
-        ends = None if lengths is None else flatten_leading(lengths.long(), lead, 0, rows)
+        ends = flatten_integers(lengths, lead, 0, rows)
         needs_grad = needs_gradient(tensors)
         outputs, final = OPERATION(*tensors, ends, steps, needs_grad, chosen)
     final = final.reshape(*lead, H, Dv, Dk)

@@ -15,7 +15,7 @@ from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank, check_square
 from sdssm.ops.elman import reference
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast, start_state
 
@@ -79,8 +79,8 @@ def elman_scan(
         states, final = OPERATION(
             W.reshape(1, size, size).contiguous() if replicas == 1 else flatten_leading(W, outer, 2, (replicas,)),
             flatten_leading(drive, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_leading(x0, lead, 1, (replicas, rows)),
+            flatten_integers(lengths, lead, 0, (replicas, rows)),
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

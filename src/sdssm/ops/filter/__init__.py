@@ -113,7 +113,7 @@ def causal_filter(
             flatten_leading(x, lead, 2, (replicas, rows)),
             flatten_parameter(filters, 2),
             None if bias is None else flatten_parameter(bias, 1),
-            None if before is None else flatten_leading(before, lead, 2, (replicas, rows)),
+            flatten_leading(before, lead, 2, (replicas, rows)),
             vectors,
             size,
             chosen,

@@ -8,7 +8,7 @@ from torch import Tensor
 from sdssm.devices import TRITON_LARGEST_MATRIX
 from sdssm.ops import backend
 from sdssm.ops.checks import check_device, check_dtypes, check_last_dimensions, check_rank, check_square, check_states
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.mixture import reference
 from sdssm.ops.norms import check_p, check_p_values
 from sdssm.ops.prepare import (
@@ -146,10 +146,10 @@ def mixture_scan(
         tensors = (
             flatten_leading(dictionary, outer, 3, (replicas,)),
             flatten_leading(weights, lead, 2, (replicas, rows)),
-            None if b is None else flatten_leading(b, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
+            flatten_leading(b, lead, 2, (replicas, rows)),
+            flatten_leading(x0, lead, 1, (replicas, rows)),
             flat_p,
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_integers(lengths, lead, 0, (replicas, rows)),
         )
         states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

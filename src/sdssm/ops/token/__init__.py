@@ -16,7 +16,7 @@ from sdssm.ops.checks import (
     check_square,
     check_states,
 )
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -129,10 +129,10 @@ def token_scan(
         outer, replicas, rows = replicas_and_rows(parameters, lead)
         tensors = (
             flatten_leading(A, outer, 3, (replicas,)),
-            None if b is None else flatten_leading(b, outer, 2, (replicas,)),
-            flatten_leading(tokens.long(), lead, 1, (replicas, rows)),
-            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_leading(b, outer, 2, (replicas,)),
+            flatten_integers(tokens, lead, 1, (replicas, rows)),
+            flatten_leading(x0, lead, 1, (replicas, rows)),
+            flatten_integers(lengths, lead, 0, (replicas, rows)),
         )
         states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)
