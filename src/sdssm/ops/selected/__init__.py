@@ -12,7 +12,8 @@ from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
 from sdssm.ops.layout import broadcast_leads, flatten_leading
-from sdssm.ops.mixed import check_arguments, flat_exponent, mixed_matrices
+from sdssm.ops.mixed import check_arguments, mixed_matrices
+from sdssm.ops.norms import flatten_exponent
 from sdssm.ops.prepare import promote_under_autocast
 
 OPERATION = DifferentiableOperation(
@@ -60,7 +61,7 @@ def selected_matrices(dictionary: Tensor, selection: Tensor, bias: Tensor, p: fl
             flatten_leading(dictionary, lead, 3, replicas),
             flatten_leading(selection, lead, 2, replicas),
             flatten_leading(bias, lead, 1, replicas),
-            flat_exponent(p, lead, dictionary),
+            flatten_exponent(p, lead, dictionary),
             chosen,
         )
     return matrices.reshape(*lead, *matrices.shape[1:])
