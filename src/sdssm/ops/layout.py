@@ -111,6 +111,17 @@ def replicas_and_rows(parameters: Sequence[torch.Size], lead: torch.Size) -> tup
     return outer, math.prod(outer), lead[-1]
 
 
+def as_one_replica(*tensors: Tensor | None) -> list[Any]:
+    """Return tensors of one model (...) as kernels take them, (1, ...) and contiguous; None stays None.
+
+    Remove the axis of the results by `squeeze(0)`: the gradient of `result[0]` would fill and copy a tensor.
+
+    >>> [None if tensor is None else tuple(tensor.shape) for tensor in as_one_replica(torch.zeros(2, 3), None)]
+    [(1, 2, 3), None]
+    """
+    return [None if tensor is None else tensor[None].contiguous() for tensor in tensors]
+
+
 def rows_as_replicas(*tensors: Tensor | None) -> list[Any]:
     """Reshape (R, B, *) -> (R B, 1, *), so that each row is a replica with its own parameters.
 
