@@ -68,12 +68,11 @@ class MatrixScan:
         check_rank(op, "A", A, form)
         if len(self.form) > 1:
             check_square(op, "A", A)
-        converted, b, x = promote_under_autocast((A, b, x))
-        assert converted is not None
-        check_dtypes(op, [("A", converted), ("b", b), (x_name, x)], complex_too=self.complex_too)
+        A, b, x = promote_under_autocast(A, b, x)
+        check_dtypes(op, [("A", A), ("b", b), (x_name, x)], complex_too=self.complex_too)
         if x is not None:
             check_last_dimensions(op, x_name, x, (self.size(A),), ("N",), "A", A)
-        return converted, b, x
+        return A, b, x
 
     def scan(
         self,

@@ -57,9 +57,7 @@ def rotary_attention(
     """
     op = "rotary_attention"
     check_rank(op, "qkv", qkv, ("L", "3", "H", "S"))
-    (inputs,) = promote_under_autocast((qkv,))
-    assert inputs is not None
-    qkv = inputs
+    (qkv,) = promote_under_autocast(qkv)
     check_dtypes(op, [("qkv", qkv)])
     length, three, _, size = qkv.shape[-4:]
     if three != 3 or size % 2:

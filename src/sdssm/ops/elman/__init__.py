@@ -34,14 +34,13 @@ def _validate(
     """Check shapes, dtypes and devices; return W, drive and the state in one dtype."""
     check_rank(op, "W", W, ("N", "N"))
     check_square(op, "W", W)
-    weight, inputs, x = promote_under_autocast((W, drive, x))
-    assert weight is not None and inputs is not None
-    check_dtypes(op, [("W", weight), ("drive", inputs), (x_name, x)])
-    check_rank(op, "drive", inputs, drive_dims)
-    for name, tensor in (("drive", inputs), (x_name, x)):
+    W, drive, x = promote_under_autocast(W, drive, x)
+    check_dtypes(op, [("W", W), ("drive", drive), (x_name, x)])
+    check_rank(op, "drive", drive, drive_dims)
+    for name, tensor in (("drive", drive), (x_name, x)):
         if tensor is not None:
             check_last_dimensions(op, name, tensor, W.shape[-1:], ("N",), "W", W)
-    return weight, inputs, x
+    return W, drive, x
 
 
 def elman_scan(

@@ -44,15 +44,14 @@ def _validate(
         raise OpsError(
             f"{op}: W has shape {format_shape(W)}; it must be (..., 4N, N), the rows of the gates i, f, g and o stacked"
         )
-    weight, inputs, x, c = promote_under_autocast((W, drive, x, c))
-    assert weight is not None and inputs is not None
-    check_dtypes(op, [("W", weight), ("drive", inputs), (names[0], x), (names[1], c)])
-    check_rank(op, "drive", inputs, drive_dims)
-    check_last_dimensions(op, "drive", inputs, W.shape[-2:-1], ("4N",), "W", W)
+    W, drive, x, c = promote_under_autocast(W, drive, x, c)
+    check_dtypes(op, [("W", W), ("drive", drive), (names[0], x), (names[1], c)])
+    check_rank(op, "drive", drive, drive_dims)
+    check_last_dimensions(op, "drive", drive, W.shape[-2:-1], ("4N",), "W", W)
     for name, tensor in zip(names, (x, c), strict=True):
         if tensor is not None:
             check_last_dimensions(op, name, tensor, W.shape[-1:], ("N",), "W", W)
-    return weight, inputs, x, c
+    return W, drive, x, c
 
 
 def lstm_scan(

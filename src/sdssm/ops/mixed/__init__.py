@@ -41,9 +41,7 @@ def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None
     """
     op = "mixed_matrices"
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
-    converted, converted_weights = promote_under_autocast((dictionary, weights))
-    assert converted is not None and converted_weights is not None
-    dictionary, weights = converted, converted_weights
+    dictionary, weights = promote_under_autocast(dictionary, weights)
     check_dtypes(op, [("dictionary", dictionary), ("weights", weights)])
     check_rank(op, "weights", weights, ("V", "K"))
     check_last_dimensions(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)

@@ -60,9 +60,8 @@ def _check(
     """Check shapes, dtypes and devices; return dictionary, weights, b and the state in one dtype."""
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
     check_square(op, "dictionary", dictionary)
-    converted, converted_weights, b, x = promote_under_autocast((dictionary, weights, b, x))
-    assert converted is not None and converted_weights is not None
-    check_dtypes(op, [("dictionary", converted), ("weights", converted_weights), ("b", b), (x_name, x)])
+    dictionary, weights, b, x = promote_under_autocast(dictionary, weights, b, x)
+    check_dtypes(op, [("dictionary", dictionary), ("weights", weights), ("b", b), (x_name, x)])
     check_rank(op, "weights", weights, form)
     check_last_dimensions(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
     if b is not None:
@@ -74,7 +73,7 @@ def _check(
         check_p(op, p)
         if isinstance(p, Tensor):
             check_device(op, "p", p, "dictionary", dictionary)
-    return converted, converted_weights, b, x
+    return dictionary, weights, b, x
 
 
 def mixture_scan(

@@ -62,8 +62,7 @@ def residual_norm(
     """
     op = "residual_norm"
     check_rank(op, "h", h, ("D",))
-    promoted = promote_under_autocast((h, x, gain, shift))
-    h, x, gain, shift = (tensor for tensor in promoted if tensor is not None)
+    h, x, gain, shift = promote_under_autocast(h, x, gain, shift)
     check_dtypes(op, [("h", h), ("x", x), ("gain", gain), ("shift", shift)])
     width = h.shape[-1]
     if x.shape != h.shape or gain.shape != (width,) or shift.shape != (width,):

@@ -39,9 +39,7 @@ def selected_matrices(dictionary: Tensor, selection: Tensor, bias: Tensor, p: fl
     """
     op = "selected_matrices"
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
-    converted, converted_selection, converted_bias = promote_under_autocast((dictionary, selection, bias))
-    assert converted is not None and converted_selection is not None and converted_bias is not None
-    dictionary, selection, bias = converted, converted_selection, converted_bias
+    dictionary, selection, bias = promote_under_autocast(dictionary, selection, bias)
     check_dtypes(op, [("dictionary", dictionary), ("selection", selection), ("bias", bias)])
     check_rank(op, "selection", selection, ("K", "V"))
     K = (dictionary.shape[-3],)

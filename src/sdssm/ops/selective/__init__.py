@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from torch import Tensor
 
 from sdssm.ops import backend
@@ -36,7 +34,7 @@ def _validate(op: str, arguments: Arguments, time_dims: tuple[str, ...], state_n
     check_rank(op, "x", x, (*time_dims, "D"))
     check_rank(op, "A", A, ("D", "N"))
     names = ("x", "delta", "A", "B", "C", state_name)
-    x, delta, A, B, C, h = cast(Arguments, tuple(promote_under_autocast(arguments)))
+    x, delta, A, B, C, h = promote_under_autocast(*arguments)
     check_dtypes(op, list(zip(names, (x, delta, A, B, C, h), strict=True)))
     time_shape, (D, N) = tuple(x.shape[-len(time_dims) : -1]), A.shape[-2:]
     check_last_dimensions(op, "A", A, (x.shape[-1], N), ("D", "N"), "x", x)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from torch import Tensor
 
 from sdssm.ops import backend
@@ -52,7 +50,7 @@ def selective_end(
     op = "selective_end"
     check_rank(op, "x", x, ("B", "L", "D"))
     check_rank(op, "A", A, ("D", "N"))
-    x, delta, A, B, C = cast(tuple[Tensor, ...], tuple(promote_under_autocast((x, delta, A, B, C))))
+    x, delta, A, B, C = promote_under_autocast(x, delta, A, B, C)
     check_dtypes(op, [("x", x), ("delta", delta), ("A", A), ("B", B), ("C", C)])
     (length, D), N = x.shape[-2:], A.shape[-1]
     check_last_dimensions(op, "A", A, (D, N), ("D", "N"), "x", x)

@@ -63,9 +63,8 @@ def _check(
     """Check shapes, dtypes and devices; return A, b and the state in one dtype."""
     check_rank(op, "A", A, ("V", "N", "N"))
     check_square(op, "A", A)
-    converted, b, x = promote_under_autocast((A, b, x))
-    assert converted is not None
-    check_dtypes(op, [("A", converted), ("b", b), (x_name, x)])
+    A, b, x = promote_under_autocast(A, b, x)
+    check_dtypes(op, [("A", A), ("b", b), (x_name, x)])
     check_integers(op, "tokens", tokens)
     check_rank(op, "tokens", tokens, form)
     check_device(op, "tokens", tokens, "A", A)
@@ -73,7 +72,7 @@ def _check(
         check_last_dimensions(op, "b", b, A.shape[-3:-1], ("V", "N"), "A", A)
     if x is not None:
         check_last_dimensions(op, x_name, x, A.shape[-1:], ("N",), "A", A)
-    return converted, b, x
+    return A, b, x
 
 
 def token_scan(
