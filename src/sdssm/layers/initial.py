@@ -14,9 +14,9 @@ def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) ->
     return nn.Parameter((torch.rand(shape, generator=generator) * 2 - 1) * bound)
 
 
-def normal(shape: tuple[int, ...], generator: torch.Generator) -> nn.Parameter:
-    """Return a parameter with entries N(0, 1)."""
-    return nn.Parameter(torch.randn(shape, generator=generator))
+def normal(shape: tuple[int, ...], generator: torch.Generator, *, std: float = 1.0) -> nn.Parameter:
+    """Return a parameter with entries N(0, std^2)."""
+    return nn.Parameter(torch.randn(shape, generator=generator) * std)
 
 
 def orthogonal_rows(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
@@ -70,8 +70,16 @@ def embedding(kind: str, symbols: int, width: int, generator: torch.Generator) -
     """
     if kind == "linear":
         return uniform((symbols, width), symbols**-0.5, generator)
-    table = normal((symbols, width), generator)
-    return nn.Parameter(table.detach() * 0.02) if kind == "small" else table
+    return normal((symbols, width), generator, std=0.02 if kind == "small" else 1.0)
+
+
+def inverse_softplus(y: Tensor) -> Tensor:
+    """Return x with softplus(x) = y, accurate for small y as well.
+
+    >>> nn.functional.softplus(inverse_softplus(torch.tensor([0.001, 2.0])))
+    tensor([1.0000e-03, 2.0000e+00])
+    """
+    return y + torch.log(-torch.expm1(-y))  # log(exp(y) - 1)
 
 
 def scalar_buffer(value: float) -> Tensor:

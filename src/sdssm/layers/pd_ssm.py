@@ -51,19 +51,18 @@ class PdSsm(Mixer):
         super().__init__(width, settings)
         n, k, hidden = settings.state, settings.dictionary, settings.expansion * settings.state
 
-        def normal(shape: tuple[int, ...], variance: float) -> nn.Parameter:
-            return nn.Parameter(initial.normal(shape, generator).detach() * variance**0.5)
-
         def mlp() -> nn.Sequential:
             first, second = initial.linear(width, hidden, generator), initial.linear(hidden, n, generator)
             return nn.Sequential(first, nn.GELU(), second)
 
-        self.dictionary = normal((k, n, n), 1 / n)
+        self.dictionary = initial.normal((k, n, n), generator, std=(1 / n) ** 0.5)
         self.selection = initial.linear(width, k, generator, bias=False)
         self.magnitude, self.phase = mlp(), mlp()
         # Real and imaginary parts, (2, n, D) and (2, n).
-        self.input_matrix = normal((2, n, width), 1 / (2 * n)) if settings.input_matrix else None
-        self.initial_state = normal((2, n), 1 / (2 * n)) if settings.initial_state == "learned" else None
+        std = (1 / (2 * n)) ** 0.5
+        self.input_matrix = initial.normal((2, n, width), generator, std=std) if settings.input_matrix else None
+        is_learned = settings.initial_state == "learned"
+        self.initial_state = initial.normal((2, n), generator, std=std) if is_learned else None
 
     @property
     def outputs(self) -> int:
