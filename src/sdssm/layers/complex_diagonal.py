@@ -58,7 +58,7 @@ class ComplexDiagonal(Mixer):
         else:
             sizes, bias = [(n, n), (n, n)], False
         self.generator = nn.ModuleList(
-            initial.relu_mlp(width, hidden, outputs, generator, bias=bias) for hidden, outputs in sizes
+            initial.Mlp(width, hidden, outputs, generator, bias=bias) for hidden, outputs in sizes
         )
         bound = (3 / (n + width)) ** 0.5
         # Real and imaginary parts, (2, n, D).
@@ -83,7 +83,7 @@ class ComplexDiagonal(Mixer):
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         """Return transitions (..., n, 2) and, with B, inputs B u (..., n, 2): real and imaginary parts."""
-        raw = [initial.apply_relu_mlp(mlp, u) for mlp in self.generator]
+        raw = [mlp(u) for mlp in self.generator]
         a = unit_phasors(raw[0] if len(raw) == 1 else torch.cat(raw, dim=-1), self.settings.radius)
         if self.input_matrix is None:
             return (a,)

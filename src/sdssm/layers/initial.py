@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -41,6 +43,31 @@ class LayerNorm(nn.LayerNorm):
         return layer_norm(x, self.weight, self.bias, epsilon=self.eps)
 
 
+class Mlp(nn.Sequential):
+    """Linear(inputs, hidden) -> ReLU or GELU -> Linear(hidden, outputs), the activation in the kernel of the first."""
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        outputs: int,
+        generator: torch.Generator,
+        *,
+        activation: Literal["relu", "gelu"] = "relu",
+        bias: bool = True,
+    ) -> None:
+        first = linear(inputs, hidden, generator, bias=bias)
+        second = linear(hidden, outputs, generator, bias=bias)
+        super().__init__(first, nn.ReLU() if activation == "relu" else nn.GELU(), second)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, _, second = self
+        assert isinstance(first, nn.Linear)
+        out: Tensor = second(linear_map(x, first.weight, first.bias, self.activation))
+        return out
+
+
 def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> Linear:
     """Return a linear map initialised as in torch: weight and bias uniform on +-1/sqrt(inputs)."""
     layer = Linear(inputs, outputs, bias=bias, device="meta")  # so that torch draws no random numbers
@@ -48,19 +75,6 @@ def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool 
     if bias:
         layer.bias = uniform((outputs,), inputs**-0.5, generator)
     return layer
-
-
-def relu_mlp(inputs: int, hidden: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Sequential:
-    """Return Linear(inputs, hidden) -> ReLU -> Linear(hidden, outputs)."""
-    first = linear(inputs, hidden, generator, bias=bias)
-    return nn.Sequential(first, nn.ReLU(), linear(hidden, outputs, generator, bias=bias))
-
-
-def apply_relu_mlp(mlp: nn.Module, u: Tensor) -> Tensor:
-    """Apply the result of `relu_mlp`, with ReLU in the kernel of the first map."""
-    first, _, second = mlp.children()
-    out: Tensor = second(linear_map(u, first.weight, first.bias, "relu"))  # type: ignore[arg-type]  # of a linear map
-    return out
 
 
 def embedding(kind: str, symbols: int, width: int, generator: torch.Generator) -> nn.Parameter:

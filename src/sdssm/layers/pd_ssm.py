@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, select_rows
@@ -51,13 +50,9 @@ class PdSsm(Mixer):
         super().__init__(width, settings)
         n, k, hidden = settings.state, settings.dictionary, settings.expansion * settings.state
 
-        def mlp() -> nn.Sequential:
-            first, second = initial.linear(width, hidden, generator), initial.linear(hidden, n, generator)
-            return nn.Sequential(first, nn.GELU(), second)
-
         self.dictionary = initial.normal((k, n, n), generator, std=(1 / n) ** 0.5)
         self.selection = initial.linear(width, k, generator, bias=False)
-        self.magnitude, self.phase = mlp(), mlp()
+        self.magnitude, self.phase = (initial.Mlp(width, hidden, n, generator, activation="gelu") for _ in range(2))
         # Real and imaginary parts, (2, n, D) and (2, n).
         std = (1 / (2 * n)) ** 0.5
         self.input_matrix = initial.normal((2, n, width), generator, std=std) if settings.input_matrix else None
@@ -95,7 +90,7 @@ class PdSsm(Mixer):
         The last axis of complex values holds real and imaginary part.
         """
         weights = torch.softmax(self.selection(u), dim=-1)
-        size, angle = torch.sigmoid(apply_mlp(self.magnitude, u)), 2 * math.pi * torch.sigmoid(apply_mlp(self.phase, u))
+        size, angle = torch.sigmoid(self.magnitude(u)), 2 * math.pi * torch.sigmoid(self.phase(u))
         D = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
         if self.input_matrix is None:
             return weights, D
@@ -185,13 +180,6 @@ class PdSsm(Mixer):
 
     def _read(self, x: Tensor) -> Tensor:
         return torch.cat([x.real, x.imag], dim=-1)
-
-
-def apply_mlp(mlp: nn.Sequential, u: Tensor) -> Tensor:
-    """Apply a linear map, GELU and a linear map, with GELU in the kernel of the first."""
-    first, second = cast(nn.Linear, mlp[0]), mlp[2]
-    out: Tensor = second(linear_map(u, first.weight, first.bias, "gelu"))
-    return out
 
 
 def to_complex(x: Tensor) -> Tensor:

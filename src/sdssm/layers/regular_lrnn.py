@@ -40,8 +40,8 @@ class RegularLrnn(Mixer):
         settings = settings or RegularLrnnSettings()
         super().__init__(width, settings)
         n, entries = settings.state, settings.state * settings.block_size
-        self.generator = initial.relu_mlp(width, entries, entries, generator)
-        self.drive = initial.relu_mlp(width, n, n, generator)
+        self.generator = initial.Mlp(width, entries, entries, generator)
+        self.drive = initial.Mlp(width, n, n, generator)
         self.initial_state = initial.normal((n,), generator)
 
     @property
@@ -69,9 +69,9 @@ class RegularLrnn(Mixer):
     def parts(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Return blocks (..., H, S, S) and v (..., N), from u (..., D)."""
         S = self.settings.block_size
-        A = initial.apply_relu_mlp(self.generator, u).reshape(*u.shape[:-1], -1, S, S)
+        A = self.generator(u).reshape(*u.shape[:-1], -1, S, S)
         A = normalised_blocks(A, self.settings.column_norm, self.settings.normalisation)
-        return A, initial.apply_relu_mlp(self.drive, u)
+        return A, self.drive(u)
 
     def mix(
         self,
