@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, select_rows
+from sdssm.layers.mixer import select_rows
 from sdssm.layers.settings import PdSsmSettings
+from sdssm.layers.state_mixer import StateMixer
 from sdssm.ops.column_mixture import column_mixture_scan, column_softmax
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
 from sdssm.ops.linear import linear_map
 
 
-class PdSsm(Mixer):
+class PdSsm(StateMixer):
     """PD-SSM: complex x_t = P(u_t) D(u_t) x_{t-1} + B u_t with one 1 in each column of P and D diagonal.
 
         M(u) = sum_k softmax(S u)_k M_k        a mixture of a dictionary of k real matrices
@@ -97,77 +98,31 @@ class PdSsm(Mixer):
         drive = linear_map(u, self.input_matrix.flatten(0, 1))
         return weights, D, torch.stack(drive.chunk(2, dim=-1), dim=-1)
 
-    def mix(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        carry: bool = True,
-        noise: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scan: parts (B, L, *), complex state (B, n) -> outputs (B, L, 2n), final state."""
-        states, final = self._scan(parts, state, lengths)
-        return self._read(states), final if carry else None
-
-    def mix_end(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Read only the final states: parts (B, L, *) -> (B, 1, 2n)."""
-        return self._read(self._scan(parts, state, lengths)[1][:, None])
-
-    def mix_symbols(
-        self,
-        symbols: tuple[Tensor, ...],
-        tokens: Tensor,
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        carry: bool = True,
-        noise: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scan over tokens (B, L) with only V transition matrices in memory."""
-        states, final = self._scan_symbols(symbols, tokens, state, lengths)
-        return self._read(states), final if carry else None
-
-    def mix_symbols_end(
-        self,
-        symbols: tuple[Tensor, ...],
-        tokens: Tensor,
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Read only the final states: tokens (B, L) -> (B, 1, 2n)."""
-        return self._read(self._scan_symbols(symbols, tokens, state, lengths)[1][:, None])
-
-    def _scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return all states (B, L, n) and the final ones (B, n)."""
+    def scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return complex states: parts (B, L, *) -> (B, L, n) and (B, n)."""
         weights, D, *drive = parts
         b = to_complex(drive[0]) if drive else None
         return column_mixture_scan(self.dictionary, weights, to_complex(D), b, self._start(state), lengths=lengths)
 
-    def _scan_symbols(
+    def scan_symbols(
         self, symbols: tuple[Tensor, ...], tokens: Tensor, state: Tensor | None, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Do the same for tokens (B, L)."""
+        """Scan over tokens (B, L) with only V transition matrices in memory."""
         weights, D, *drive = symbols
         P = column_softmax(self.dictionary, weights)
         b = to_complex(select_rows(drive[0], tokens)) if drive else None
         return column_one_hot_scan(P, to_complex(D), tokens, b, self._start(state), lengths=lengths)
+
+    def read(self, states: Tensor) -> Tensor:
+        """Return [Re x; Im x]: (..., n) -> (..., 2n)."""
+        return torch.cat([states.real, states.imag], dim=-1)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         weights, D, *drive = self.parts(u)
         P = column_softmax(self.dictionary, weights)
         x = column_one_hot_step(P, to_complex(D), self._start(state), to_complex(drive[0]) if drive else None)
-        return self._read(x), x
+        return self.read(x), x
 
     def _start(self, state: Tensor | None) -> Tensor:
         if state is not None:
@@ -177,9 +132,6 @@ class PdSsm(Mixer):
         first = torch.arange(self.settings.state, device=self.dictionary.device) == 0
         real = first.to(self.dictionary.dtype) * float(self.settings.initial_state == "one-hot")
         return torch.complex(real, torch.zeros_like(real))
-
-    def _read(self, x: Tensor) -> Tensor:
-        return torch.cat([x.real, x.imag], dim=-1)
 
 
 def to_complex(x: Tensor) -> Tensor:

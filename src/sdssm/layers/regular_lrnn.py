@@ -7,12 +7,12 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer
 from sdssm.layers.settings import RegularLrnnSettings
+from sdssm.layers.state_mixer import StateMixer
 from sdssm.ops.block_norms import normalised_blocks
 
 
-class RegularLrnn(Mixer):
+class RegularLrnn(StateMixer):
     """RegularLRNN, x_t = A(u_t) x_{t-1} + v(u_t) with a block-diagonal A; MLPs compute A and v.
 
     A has H = n / S blocks of S x S and comes from Linear(D, n S) -> ReLU -> Linear(n S, n S), v from Linear(D, n) ->
@@ -73,32 +73,10 @@ class RegularLrnn(Mixer):
         A = normalised_blocks(A, self.settings.column_norm, self.settings.normalisation)
         return A, self.drive(u)
 
-    def mix(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        carry: bool = True,
-        noise: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scan: blocks (B, L, H, S, S), v (B, L, N), state (B, N) -> states (B, L, N), final state."""
+    def scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return states: blocks (B, L, H, S, S), v (B, L, N) -> (B, L, N) and (B, N)."""
         A, v = parts
-        states, final = ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
-        return states, final if carry else None
-
-    def mix_end(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Return the output at the end of each row only, which is the final state: (B, 1, N)."""
-        final = self.mix(parts, state, lengths=lengths)[1]
-        assert final is not None  # it is carried
-        return final[:, None]
+        return ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), state (B, N) -> output and next state, which are the same."""
