@@ -171,7 +171,7 @@ class SelectiveDense(Mixer):
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         """Return the weights of the dictionary (..., K) and, if present, B u (..., N) and D u (..., N)."""
-        parts = [self._weights(u), self._drive(u), None if self.skip is None else u @ self.skip.mT]
+        parts = [self._weights(u), product_of(self.input_matrix, u), product_of(self.skip, u)]
         return tuple(part for part in parts if part is not None)
 
     def mix(
@@ -224,20 +224,18 @@ class SelectiveDense(Mixer):
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         start = self._start(state)
         start = u.new_zeros(self.settings.state) if start is None else start
-        start, weights, rescale = start.expand(*u.shape[:-1], -1), self._weights(u), self.settings.rescale
+        start, rescale = start.expand(*u.shape[:-1], -1), self.settings.rescale
+        weights, drive, added = self._weights(u), product_of(self.input_matrix, u), product_of(self.skip, u)
         if self.settings.is_constrained:
-            x = ops.dense_step(self._matrices(weights), start, self._drive(u), rescale=rescale)
+            x = ops.dense_step(self._matrices(weights), start, drive, rescale=rescale)
         else:
-            x = ops.mixture_step(self.dictionary, weights, self._drive(u), start, p=self.column_norm, rescale=rescale)
-        return x if self.skip is None else x + u @ self.skip.mT, x
+            x = ops.mixture_step(self.dictionary, weights, drive, start, p=self.column_norm, rescale=rescale)
+        return x if added is None else x + added, x
 
     def symbol_parts(self, table: Tensor | None) -> SymbolTransitions:
         """Return the transitions for a table of inputs (V, D); None is the identity (one-hot inputs)."""
-        A = self._symbol_matrices(table)
-        added = None
-        if self.skip is not None:
-            added = self.skip.mT if table is None else table @ self.skip.mT
-        return SymbolTransitions(A, self._drive(table), added)
+        drive, skip = product_of(self.input_matrix, table), product_of(self.skip, table)
+        return SymbolTransitions(self._symbol_matrices(table), drive, skip)
 
     def mix_symbols(
         self,
@@ -250,10 +248,7 @@ class SelectiveDense(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Scan over tokens (..., L) with only V transition matrices in memory."""
-        start = self._start(state)
-        states, final = ops.token_scan(
-            symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale
-        )
+        states, final = self._scan_symbols(symbols, tokens, state, lengths)
         return states if symbols.skip is None else states + select_rows(symbols.skip, tokens), final
 
     def mix_symbols_end(
@@ -266,10 +261,16 @@ class SelectiveDense(Mixer):
         noise: Tensor | None = None,
     ) -> Tensor:
         """Return the output at the end of each row only, which is the final state: tokens (B, L) -> (B, 1, N)."""
-        start = self._start(state)
-        _, final = ops.token_scan(symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale)
+        _, final = self._scan_symbols(symbols, tokens, state, lengths)
         y = final[:, None]
         return y if symbols.skip is None else y + select_rows(symbols.skip, last_position(tokens, lengths))
+
+    def _scan_symbols(
+        self, symbols: SymbolTransitions, tokens: Tensor, state: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return states (..., L, N) and final states (..., N) for tokens (..., L)."""
+        start, rescale = self._start(state), self.settings.rescale
+        return ops.token_scan(symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=rescale)
 
     def step_symbol(self, symbols: SymbolTransitions, symbol: int, states: Tensor) -> Tensor:
         """Apply the transition of one symbol to many states: (..., N) -> (..., N)."""
@@ -291,26 +292,27 @@ class SelectiveDense(Mixer):
             column_temperature=self.column_temperature,
         )
 
-    # Below, u = None is the identity matrix, the table of one-hot inputs.
-
     def _symbol_matrices(self, table: Tensor | None) -> Tensor:
-        """Return the transition matrices (V, N, N) for a table of inputs (V, D)."""
+        """Return the transition matrices (V, N, N) for a table of inputs (V, D); None is the identity."""
         bias = self.selection.bias
         if table is not None or bias is None or self.settings.is_tempered or self.settings.is_constrained:
             return self._matrices(self._weights(table))
         return ops.selected_matrices(self.dictionary, self.selection.weight, bias, self.column_norm)
 
     def _weights(self, u: Tensor | None) -> Tensor:
+        """Return the weights of the dictionary (..., K) for inputs (..., D); None is the identity."""
         logits = self.selection.weight.mT + self.selection.bias if u is None else self.selection(u)
         return torch.softmax(logits / self.temperature if self.settings.is_tempered else logits, dim=-1)
-
-    def _drive(self, u: Tensor | None) -> Tensor | None:
-        if self.input_matrix is None:
-            return None
-        return self.input_matrix.mT if u is None else u @ self.input_matrix.mT
 
     def _start(self, state: Tensor | None) -> Tensor | None:
         """Return the initial state; None is zero."""
         if state is None and self.settings.initial_state == "given":
             raise SettingsError("initial_state is 'given' but no state was passed; pass state=")
         return self.first_state if state is None else state
+
+
+def product_of(matrix: Tensor | None, u: Tensor | None) -> Tensor | None:
+    """Return a matrix (N, D) times inputs u (..., D), as (..., N); of u None is the identity. None without a matrix."""
+    if matrix is None:
+        return None
+    return matrix.mT if u is None else u @ matrix.mT
