@@ -204,7 +204,7 @@ class SelectiveDense(Mixer):
         """Return states (B, L, N), final state (B, N), and what is added to the states for the output, if anything."""
         weights, *others = parts
         drive = None if self.input_matrix is None else others.pop(0)
-        start, rescale = self._start(state), self.settings.rescale
+        start, rescale = self.start_state(state), self.settings.rescale
         if self.settings.is_constrained:
             states, final = ops.dense_scan(self._matrices(weights), drive, start, lengths=lengths, rescale=rescale)
         else:
@@ -222,7 +222,7 @@ class SelectiveDense(Mixer):
         return self.mix_step(u, state)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        start = self._start(state)
+        start = self.start_state(state)
         start = u.new_zeros(self.settings.state) if start is None else start
         start, rescale = start.expand(*u.shape[:-1], -1), self.settings.rescale
         weights, drive, added = self._weights(u), product_of(self.input_matrix, u), product_of(self.skip, u)
@@ -269,7 +269,7 @@ class SelectiveDense(Mixer):
         self, symbols: SymbolTransitions, tokens: Tensor, state: Tensor | None, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return states (..., L, N) and final states (..., N) for tokens (..., L)."""
-        start, rescale = self._start(state), self.settings.rescale
+        start, rescale = self.start_state(state), self.settings.rescale
         return ops.token_scan(symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=rescale)
 
     def step_symbol(self, symbols: SymbolTransitions, symbol: int, states: Tensor) -> Tensor:
@@ -304,8 +304,8 @@ class SelectiveDense(Mixer):
         logits = self.selection.weight.mT + self.selection.bias if u is None else self.selection(u)
         return torch.softmax(logits / self.temperature if self.settings.is_tempered else logits, dim=-1)
 
-    def _start(self, state: Tensor | None) -> Tensor | None:
-        """Return the initial state; None is zero."""
+    def start_state(self, state: Tensor | None) -> Tensor | None:
+        """Return the state to start from: `state` if given, else the initial state; None is zero."""
         if state is None and self.settings.initial_state == "given":
             raise SettingsError("initial_state is 'given' but no state was passed; pass state=")
         return self.first_state if state is None else state

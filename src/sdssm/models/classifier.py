@@ -135,6 +135,14 @@ class Classifier(Stack, TokenModel):
             read.append(self._step(table[self.query].expand_as(u), state)[0])
         return self.logits(torch.stack(read, 1)), state
 
+    def start_states(self, starts: Tensor | None = None) -> Tensor | None:
+        """Return the states that a single-layer SD-SSM starts from, (N,) or (B, N); None is zero.
+
+        With a state embedding, `starts` (B,) are the automaton states that the strings start from.
+        """
+        first = self._first(None, starts)
+        return self._single_layer().start_state(None if first is None else first[0])
+
     def _path_features(
         self,
         tokens: Tensor,
