@@ -214,17 +214,15 @@ def repeated(values: Tensor, width: int) -> nn.Parameter:
 class LtiMixer(ChannelsFirst):
     """Base class of S4 and S4D: a system for each channel, GELU, and a gated linear map across channels."""
 
-    has_output_projection = True
-    can_query = True
+    emulates = (
+        "Its transitions do not depend on the inputs. In log precision it is in TC0 and, unless TC0 = NC1, tracks no "
+        "non-solvable group such as A5 at all lengths (Merrill et al. 2024)."
+    )
     system: LtiSystem
 
     def __init__(self, width: int, settings: ModeSettings, *, generator: torch.Generator) -> None:
         super().__init__(width, settings)
         self.output = initial.linear(width, 2 * width, generator)
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     @property
     def numbers_per_symbol(self) -> int:
@@ -255,7 +253,7 @@ class LtiMixer(ChannelsFirst):
         if not has_kernels(table):
             return super().end_of_strings(table, tokens, lengths)
         y = self._end_of_systems(table, reversed_one_hot(tokens, lengths, table)).mT  # (B, D)
-        return nn.functional.glu(self.output(nn.functional.gelu(y)))[:, None]
+        return self._read_rows(y)[:, None]
 
     def _end_of_systems(self, table: Tensor, one_hot: Tensor) -> Tensor:
         """Return the outputs of the systems at the end of strings, (D, B), see `end`."""
@@ -272,6 +270,10 @@ class LtiMixer(ChannelsFirst):
         """Map outputs of the systems (D, L, B) to outputs of the layer (D, L, B)."""
         return nn.functional.glu(linear_over_channels(self.output, nn.functional.gelu(y)), 0)
 
+    def _read_rows(self, y: Tensor) -> Tensor:
+        """Map outputs of the systems (B, D) to outputs of the layer (B, D)."""
+        return nn.functional.glu(self.output(nn.functional.gelu(y)))
+
     def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         y, state = self.system.step(u, state)
-        return nn.functional.glu(self.output(nn.functional.gelu(y))), state
+        return self._read_rows(y), state

@@ -99,8 +99,6 @@ class H3(ChannelsFirst):
 
     name = "h3"
     Settings = H3Settings
-    has_output_projection = True
-    can_query = True
     emulates = (
         "The transitions of its two recurrences do not depend on the inputs and its products are local. In log "
         "precision it is in TC0 and, unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths (after "
@@ -115,10 +113,6 @@ class H3(ChannelsFirst):
         self.diagonal = DiagonalSystem(
             width, s4d_lin(settings.state), settings, bilinear, input_matrix=True, generator=generator
         )
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     @property
     def numbers_per_symbol(self) -> int:
