@@ -15,6 +15,7 @@ from sdssm.layers.mixer import Mixer, last_position, select_rows
 from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.layers.transition_forms import constrained_matrices, constrained_start, scale_initial_values
 from sdssm.ops.reference import rescaled
+from sdssm.ops.transitions import is_past_length
 
 #: The settings for real inputs, see `SelectiveDense.for_inputs`.
 REAL_INPUTS: dict[str, Any] = {"input_matrix": True, "rescale": False, "initial_state": "zero"}
@@ -167,7 +168,10 @@ class SelectiveDense(Mixer):
             rows = [None if value is None else value[None] for value in (state, lengths)]
             outputs, final = self.forward(u[None], *rows)
             return outputs[0], final[0]
-        return self.mix(self.parts(u), state, lengths=lengths)
+        outputs, final = self.mix(self.parts(u), state, lengths=lengths)
+        if self.skip is not None and lengths is not None:  # D u of what is past the end of a row
+            outputs = outputs.masked_fill(is_past_length(lengths, u.shape[-2])[..., None], 0)
+        return outputs, final
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         """Return the weights of the dictionary (..., K) and, if present, B u (..., N) and D u (..., N)."""

@@ -14,7 +14,7 @@ def longest_length(lengths: Tensor | None, length: int) -> int:
 
 def past_end_mask(lengths: Tensor, length: int) -> Tensor:
     """Return a mask of the steps past the end of their row: (R, B) -> (R, B, L, 1)."""
-    return is_past_length(lengths.flatten(), length).view(*lengths.shape, length, 1)
+    return is_past_length(lengths, length)[..., None]
 
 
 def last_states(states: Tensor, x0: Tensor | None, lengths: Tensor | None) -> Tensor:
