@@ -125,16 +125,13 @@ def _compiled_forward(
     D: Tensor, targets: Tensor, index: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
 ) -> Tensor:
     """Return the states (R B, L, N), computed by numba."""
-    from sdssm.ops.column_one_hot import numba_kernels
-
     rows, length = index.shape
     states = D.new_empty(rows, length, D.shape[-1])
     tables = [compiled.as_array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
     optional = compiled.as_array(resolved(b), D, (0, 0, 0)), compiled.as_array(x0, D, (0, 0))
     ends, least = compiled.lengths_array(lengths, rows, length), flush_threshold(D.dtype)
-    compiled.run_over_rows(
-        numba_kernels.forward, rows, 8 * states.numel(), *tables, *optional, ends, least, states.numpy()
-    )
+    kernel = compiled.import_kernels("column_one_hot").forward
+    compiled.run_over_rows(kernel, rows, 8 * states.numel(), *tables, *optional, ends, least, states.numpy())
     return states
 
 
@@ -147,15 +144,12 @@ def _compiled_backward(
     lengths: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the adjoints (R B, L, N) and the gradient of x0 (R B, N), computed by numba."""
-    from sdssm.ops.column_one_hot import numba_kernels
-
     rows, length = index.shape
     adjoints, dx0 = D.new_empty(rows, length, D.shape[-1]), D.new_empty(rows, D.shape[-1])
     tables = [compiled.as_array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
     optional = compiled.as_array(grad_states, D, (0, 0, 0)), compiled.as_array(grad_final, D, (0, 0))
     ends, least = compiled.lengths_array(lengths, rows, length), flush_threshold(D.dtype)
     outputs = adjoints.numpy(), dx0.numpy()
-    compiled.run_over_rows(
-        numba_kernels.backward, rows, 8 * adjoints.numel(), *tables, *optional, ends, least, *outputs
-    )
+    kernel = compiled.import_kernels("column_one_hot").backward
+    compiled.run_over_rows(kernel, rows, 8 * adjoints.numel(), *tables, *optional, ends, least, *outputs)
     return adjoints, dx0
