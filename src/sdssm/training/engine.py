@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -389,10 +388,7 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
     tasks: tuple[Any, ...] = (task.digest,) if needs_same_task else (task.n_symbols, task.n_classes, task.train_length)
     if run.train.targets == "state" and not compares_all_centres(task.minimal.table.size):
         tasks = (*tasks, "many states")
-    train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
-    train = replace(train, shortest=1, curriculum="uniform", sampling="uniform", attraction=float(train.attraction > 0))
-    train = replace(train, gain_penalty=float(train.gain_penalty > 0))
-    return tasks, run.model.without_replica_values(), train
+    return tasks, run.model.without_replica_values(), run.train.without_replica_values()
 
 
 def new_model(run: RunConfig, task: Task | None = None) -> TokenModel:
