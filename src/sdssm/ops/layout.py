@@ -122,6 +122,15 @@ def as_one_replica(*tensors: Tensor | None) -> list[Any]:
     return [None if tensor is None else tensor[None].contiguous() for tensor in tensors]
 
 
+def merge_replicas(*tensors: Tensor | None) -> list[Any]:
+    """Merge replicas and their rows: (R, B, *) -> (R B, *); None stays None.
+
+    >>> [None if tensor is None else tuple(tensor.shape) for tensor in merge_replicas(torch.zeros(2, 3, 5), None)]
+    [(6, 5), None]
+    """
+    return [None if tensor is None else tensor.flatten(0, 1) for tensor in tensors]
+
+
 def rows_as_replicas(*tensors: Tensor | None) -> list[Any]:
     """Reshape (R, B, *) -> (R B, 1, *), so that each row is a replica with its own parameters.
 

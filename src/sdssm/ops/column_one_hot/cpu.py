@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sdssm.ops import compiled
 from sdssm.ops.column_one_hot.gradients import step_gradients, table_gradients
+from sdssm.ops.layout import merge_replicas
 from sdssm.ops.transitions import final_state, flush_threshold, previous_states
 
 
@@ -38,7 +39,7 @@ def forward(
     """
     targets = P.argmax(-2)
     index, D_table, targets_table = transition_index(D, tokens), D.resolve_conj().flatten(0, 1), targets.flatten(0, 1)
-    b_rows, x0_rows, ends = (None if tensor is None else tensor.flatten(0, 1) for tensor in (b, resolved(x0), lengths))
+    b_rows, x0_rows, ends = merge_replicas(b, resolved(x0), lengths)
     rows, length = index.shape
     if compiled.is_available() and rows:
         states = _compiled_forward(D_table, targets_table, index, b_rows, x0_rows, ends)
@@ -74,9 +75,8 @@ def backward(
     """Return the gradients of P, D, b and x0."""
     index, D_table, targets_table = transition_index(D, tokens), D.resolve_conj().flatten(0, 1), targets.flatten(0, 1)
     rows, length = index.shape
-    grad_states_rows, grad_final_rows, ends, x0_rows = (
-        None if tensor is None else tensor.flatten(0, 1)
-        for tensor in (resolved(grad_states), resolved(grad_final), lengths, resolved(x0))
+    grad_states_rows, grad_final_rows, ends, x0_rows = merge_replicas(
+        resolved(grad_states), resolved(grad_final), lengths, resolved(x0)
     )
     if compiled.is_available() and rows:
         adjoints, dx0 = _compiled_backward(D_table, targets_table, index, grad_states_rows, grad_final_rows, ends)
