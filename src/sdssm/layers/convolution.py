@@ -26,14 +26,9 @@ from sdssm.layers.mixer import MixerState
 from sdssm.layers.settings import ModeSettings
 from sdssm.ops.backend import has_fast_kernels, has_kernels
 from sdssm.ops.modes import MOST_TAPS, modal_taps
-from sdssm.ops.modes.reference import DISCRETISATIONS, Discretisation
-from sdssm.ops.modes.reference import bilinear as bilinear
-from sdssm.ops.modes.reference import zero_order_hold as zero_order_hold
+from sdssm.ops.modes.reference import DISCRETISATIONS
 from sdssm.ops.products import product
 from sdssm.ops.tables import cached_table
-
-#: The names of the discretisations.
-NAMES = {discretisation: name for name, discretisation in DISCRETISATIONS.items()}
 
 
 class Convolution(nn.Module, ABC):
@@ -125,7 +120,7 @@ class DiagonalSystem(ModalSystem):
     """A system with diagonal A: Abar = exp(rate), so every power of it has a closed form.
 
     >>> from sdssm.layers.s4d import s4d_lin
-    >>> system = DiagonalSystem(3, s4d_lin(8), ModeSettings(), bilinear, generator=torch.Generator().manual_seed(0))
+    >>> system = DiagonalSystem(3, s4d_lin(8), ModeSettings(), "bilinear", generator=torch.Generator().manual_seed(0))
     >>> system.kernel(100).shape
     torch.Size([3, 100])
     """
@@ -135,12 +130,15 @@ class DiagonalSystem(ModalSystem):
         width: int,
         eigenvalues: Tensor,
         settings: ModeSettings,
-        discretisation: Discretisation,
+        discretisation: str,
         *,
         input_matrix: bool = False,
         generator: torch.Generator,
     ) -> None:
-        """Initialise B to 1; it is trained only with `input_matrix`."""
+        """Initialise B to 1; it is trained only with `input_matrix`.
+
+        `discretisation` is "zero-order-hold" or "bilinear".
+        """
         super().__init__(width, eigenvalues, settings, generator=generator)
         self.discretisation = discretisation
         ones = torch.ones(len(eigenvalues))
@@ -148,15 +146,13 @@ class DiagonalSystem(ModalSystem):
 
     def _discrete(self) -> tuple[Tensor, Tensor]:
         """Return log Abar and Bbar, both (D, M)."""
-        rate, gain = self.discretisation(self.dt, self.eigenvalues)
+        rate, gain = DISCRETISATIONS[self.discretisation](self.dt, self.eigenvalues)
         return rate, gain if self.B is None else gain * as_complex(self.B)
 
     def kernel(self, length: int) -> Tensor:
-        name = NAMES.get(self.discretisation)
-        if name is not None and length <= MOST_TAPS and has_fast_kernels(self.log_dt):
-            return modal_taps(
-                self.log_dt, self.log_decay, self.frequency, self.C, self.B, length=length, discretisation=name
-            )
+        if length <= MOST_TAPS and has_fast_kernels(self.log_dt):
+            parameters = self.log_dt, self.log_decay, self.frequency, self.C, self.B
+            return modal_taps(*parameters, length=length, discretisation=self.discretisation)
         # 2 Re(w z) is the real product of (2 Re w, -2 Im w) and (Re z, Im z), which needs no complex kernels.
         rate, gain = self._discrete()
         rows = torch.view_as_real(powers(rate, 0, length)).flatten(-2)  # (D, L, 2M)

@@ -16,7 +16,7 @@ from sdssm.layers.channels import (
     linear_over_channels,
     swap_channels,
 )
-from sdssm.layers.convolution import DiagonalSystem, LtiSystem, bilinear
+from sdssm.layers.convolution import DiagonalSystem, LtiSystem
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.s4d import s4d_lin
 from sdssm.layers.settings import H3Settings
@@ -111,7 +111,7 @@ class H3(ChannelsFirst):
         self.q, self.k, self.v, self.output = (initial.linear(width, width, generator) for _ in range(4))
         self.shift = ShiftSystem(width, settings.state, generator=generator)
         self.diagonal = DiagonalSystem(
-            width, s4d_lin(settings.state), settings, bilinear, input_matrix=True, generator=generator
+            width, s4d_lin(settings.state), settings, "bilinear", input_matrix=True, generator=generator
         )
 
     @property

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.layers.convolution import DiagonalSystem, LtiMixer, zero_order_hold
+from sdssm.layers.convolution import DiagonalSystem, LtiMixer
 from sdssm.layers.settings import S4dSettings
 
 
@@ -60,4 +60,4 @@ class S4d(LtiMixer):
         settings = settings or S4dSettings()
         super().__init__(width, settings, generator=generator)
         eigenvalues = INITS[settings.init](settings.state)
-        self.system = DiagonalSystem(width, eigenvalues, settings, zero_order_hold, generator=generator)
+        self.system = DiagonalSystem(width, eigenvalues, settings, "zero-order-hold", generator=generator)
