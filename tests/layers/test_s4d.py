@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import SettingsError
-from sdssm.layers.convolution import DiagonalSystem, bilinear
+from sdssm.layers.convolution import DiagonalSystem
 from sdssm.layers.s4d import S4d, s4d_inv, s4d_lin
 from sdssm.layers.settings import ModeSettings, S4dSettings
 from tests.layers.test_s4 import WIDTH, assert_same, make_layer, random_tensor
@@ -88,7 +88,7 @@ def test_the_kernel_in_single_precision(init: str, length: int) -> None:
 def test_the_bilinear_kernel_with_an_input_matrix(length: int) -> None:
     generator = torch.Generator().manual_seed(0)
     system = DiagonalSystem(
-        WIDTH, s4d_lin(6), ModeSettings(), bilinear, input_matrix=True, generator=generator
+        WIDTH, s4d_lin(6), ModeSettings(), "bilinear", input_matrix=True, generator=generator
     ).double()
     assert system.B is not None
     with torch.no_grad():

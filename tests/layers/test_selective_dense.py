@@ -196,6 +196,7 @@ def test_inputs_past_the_length_of_a_row_are_ignored(form: str) -> None:
         alone, last = layer(u[row : row + 1, :length], None if start is None else start[row : row + 1])
         assert_same((outputs[row : row + 1, :length], final[row : row + 1]), (alone, last))
         noise[row, length:] = 1e6
+        assert not outputs[row, length:].any()
     again, also = layer(noise, start, lengths)
     assert_same(also, final)  # inputs past the end of a row are not read
     assert_same(again[0, :4], outputs[0, :4])

@@ -15,7 +15,14 @@ from sdssm.errors import RunWarning, SettingsError
 from sdssm.extras import EXTRAS
 from sdssm.training.displays import LiveTable, PlainLines
 from sdssm.training.moving_means import MovingMeans
-from sdssm.training.progress import Progress, SafeProgress, SilentProgress, progress_for, resolve_progress
+from sdssm.training.progress import (
+    AnnouncingProgress,
+    Progress,
+    SafeProgress,
+    SilentProgress,
+    progress_for,
+    resolve_progress,
+)
 from sdssm.training.snapshot import group_by_folder
 from sdssm.training.tensorboard import TensorBoard
 from tests.programs import REQUIRED, run_without
@@ -214,6 +221,14 @@ def test_live_table_starts_at_once() -> None:
 
 def test_live_table_is_erased_without_keep() -> None:
     assert live_table(2, keep=False).rstrip().endswith("\x1b[2K")  # erase the line
+
+
+def test_announced_lines_are_shown_before_the_display_starts() -> None:
+    """The arguments have the names of the protocol."""
+    file = io.StringIO()
+    display: Progress = AnnouncingProgress(PlainLines(file), ["device: cpu"])
+    display.start(names=["seed-0"], steps=10, first=0, constant=[50.0])
+    assert file.getvalue().splitlines()[0] == "device: cpu"
 
 
 class Broken(SilentProgress):

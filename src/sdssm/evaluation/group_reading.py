@@ -75,8 +75,7 @@ def _classifier_form(model: Classifier) -> ScanForm:
     assert isinstance(mixer, SelectiveDense)
 
     def first(starts: Tensor | None, count: int) -> Tensor | None:
-        state = model._first(None, starts)
-        return mixer._start(None if state is None else state[0])
+        return model.start_states(starts)
 
     def logits(states: Tensor, tokens: Tensor) -> Tensor:
         if model.query is not None:

@@ -138,7 +138,7 @@ class SymbolStep(StepModule):
             x = rescaled(_apply(A, token, x))
             z = x if self.model.query is None else x @ A[self.model.query].mT
             return self.rescaled._logits(z), (x,)
-        start = self.model.mixers[0]._start(None if state is None else state[0])  # type: ignore[operator]  # of an SD-SSM
+        start = self.model.mixers[0].start_state(None if state is None else state[0])  # type: ignore[operator]  # of an SD-SSM
         x = symbols.A.new_zeros(symbols.A.shape[-1]) if start is None else start
         x = _apply(symbols.A, token, x.expand(token.shape[0], -1))
         x = x if symbols.b is None else x + symbols.b[token]

@@ -165,8 +165,16 @@ class ChannelsFirst(Mixer):
     """Base class of mixers that select rows of a symbol table in the layout of their convolutions.
 
     For the output at the end of strings they are given the strings in reverse order, so that all end at index 0. The
-    last of several convolutions is then a sum for each channel in place of a product with a matrix.
+    last of several convolutions is then a sum for each channel in place of a product with a matrix. They end in a
+    linear map to the width of their inputs.
     """
+
+    has_output_projection = True
+    can_query = True
+
+    @property
+    def outputs(self) -> int:
+        return self.width
 
     @abstractmethod
     def end(self, table: Tensor, one_hot: Tensor) -> Tensor:
@@ -222,6 +230,11 @@ def reversed_one_hot(tokens: Tensor, lengths: Tensor | None, table: Tensor) -> T
     else:
         index = lengths - 1 - steps  # (L, B)
         times = torch.where(index >= 0, times.gather(0, index.clamp(min=0)), -1)
+    return one_hot_vectors(times, table)
+
+
+def one_hot_vectors(times: Tensor, table: Tensor) -> Tensor:
+    """Return tokens (L, B) as one-hot vectors (V, L, B) for the rows of a table (V, *); zeros for a token of -1."""
     return (times == integers(times, 0, len(table))[:, None, None]).to(table.dtype)
 
 
@@ -249,5 +262,5 @@ def select_rows_channels_first(table: Tensor, tokens: Tensor) -> Tensor:
     if len(table) > FEW:
         return select_rows(table, tokens)
     times = tokens.mT.contiguous()
-    one_hot = (times == integers(times, 0, len(table))[:, None, None]).to(table.dtype)  # (V, L, B)
+    one_hot = one_hot_vectors(times, table)
     return swap_channels(product(table.mT, one_hot.flatten(1)).reshape(table.shape[1], *times.shape))

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from sdssm import ops
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer
 from sdssm.layers.settings import ComplexDiagonalSettings
+from sdssm.layers.state_mixer import StateMixer
 from sdssm.ops.linear import linear_map
 from sdssm.ops.phasors import unit_phasors
 from sdssm.ops.tables import cached_table
@@ -22,7 +22,7 @@ def one() -> Tensor:
     return torch.ones(1)
 
 
-class ComplexDiagonal(Mixer):
+class ComplexDiagonal(StateMixer):
     """Complex diagonal SSM, x_t = a_t * x_{t-1} + B u_t with a_t = beta a~(u_t) / |a~(u_t)|, entrywise.
 
     The outputs are [Re x_t; Im x_t] (2n,). The real and imaginary parts of a~ come from the generator: one MLP
@@ -58,7 +58,7 @@ class ComplexDiagonal(Mixer):
         else:
             sizes, bias = [(n, n), (n, n)], False
         self.generator = nn.ModuleList(
-            initial.relu_mlp(width, hidden, outputs, generator, bias=bias) for hidden, outputs in sizes
+            initial.Mlp(width, hidden, outputs, generator, bias=bias) for hidden, outputs in sizes
         )
         bound = (3 / (n + width)) ** 0.5
         # Real and imaginary parts, (2, n, D).
@@ -83,7 +83,7 @@ class ComplexDiagonal(Mixer):
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         """Return transitions (..., n, 2) and, with B, inputs B u (..., n, 2): real and imaginary parts."""
-        raw = [initial.apply_relu_mlp(mlp, u) for mlp in self.generator]
+        raw = [mlp(u) for mlp in self.generator]
         a = unit_phasors(raw[0] if len(raw) == 1 else torch.cat(raw, dim=-1), self.settings.radius)
         if self.input_matrix is None:
             return (a,)
@@ -91,40 +91,20 @@ class ComplexDiagonal(Mixer):
         drive = linear_map(u, self.input_matrix.transpose(0, 1).flatten(0, 1))
         return a, drive.reshape(a.shape)
 
-    def mix(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        carry: bool = True,
-        noise: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scan: transitions and inputs (B, L, n, 2), complex state (B, n) -> outputs (B, L, 2n), final state."""
-        states, final = self._scan(parts, state, lengths)
-        return self._read(states), final if carry else None
+    def scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return complex states: transitions and inputs (B, L, n, 2) -> (B, L, n) and (B, n)."""
+        a, b = self._complex(parts)
+        return ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
 
-    def mix_end(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Return the output at the end of each row only, which is the final state: (B, 1, 2n)."""
-        return self._read(self._scan(parts, state, lengths)[1])[:, None]
+    def read(self, states: Tensor) -> Tensor:
+        """Return [Re x; Im x]: (..., n) -> (..., 2n)."""
+        return torch.view_as_real(states).mT.flatten(-2)  # in one copy, as its gradient
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         a, b = self._complex(self.parts(u))
         x = ops.diagonal_step(a, self._start(state), b)
-        return self._read(x), x
-
-    def _scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return complex states (B, L, n) and the final state (B, n)."""
-        a, b = self._complex(parts)
-        return ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
+        return self.read(x), x
 
     def _complex(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
         a, *b = (torch.view_as_complex(part.contiguous()) for part in parts)
@@ -132,6 +112,3 @@ class ComplexDiagonal(Mixer):
 
     def _start(self, state: Tensor | None) -> Tensor:
         return torch.polar(one(self.phase), self.phase) if state is None else state
-
-    def _read(self, x: Tensor) -> Tensor:
-        return torch.view_as_real(x).mT.flatten(-2)  # [Re x; Im x] in one copy, as its gradient

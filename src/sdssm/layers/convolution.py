@@ -26,14 +26,9 @@ from sdssm.layers.mixer import MixerState
 from sdssm.layers.settings import ModeSettings
 from sdssm.ops.backend import has_fast_kernels, has_kernels
 from sdssm.ops.modes import MOST_TAPS, modal_taps
-from sdssm.ops.modes.reference import DISCRETISATIONS, Discretisation
-from sdssm.ops.modes.reference import bilinear as bilinear
-from sdssm.ops.modes.reference import zero_order_hold as zero_order_hold
+from sdssm.ops.modes.reference import DISCRETISATIONS
 from sdssm.ops.products import product
 from sdssm.ops.tables import cached_table
-
-#: The names of the discretisations.
-NAMES = {discretisation: name for name, discretisation in DISCRETISATIONS.items()}
 
 
 class Convolution(nn.Module, ABC):
@@ -125,7 +120,7 @@ class DiagonalSystem(ModalSystem):
     """A system with diagonal A: Abar = exp(rate), so every power of it has a closed form.
 
     >>> from sdssm.layers.s4d import s4d_lin
-    >>> system = DiagonalSystem(3, s4d_lin(8), ModeSettings(), bilinear, generator=torch.Generator().manual_seed(0))
+    >>> system = DiagonalSystem(3, s4d_lin(8), ModeSettings(), "bilinear", generator=torch.Generator().manual_seed(0))
     >>> system.kernel(100).shape
     torch.Size([3, 100])
     """
@@ -135,12 +130,15 @@ class DiagonalSystem(ModalSystem):
         width: int,
         eigenvalues: Tensor,
         settings: ModeSettings,
-        discretisation: Discretisation,
+        discretisation: str,
         *,
         input_matrix: bool = False,
         generator: torch.Generator,
     ) -> None:
-        """Initialise B to 1; it is trained only with `input_matrix`."""
+        """Initialise B to 1; it is trained only with `input_matrix`.
+
+        `discretisation` is "zero-order-hold" or "bilinear".
+        """
         super().__init__(width, eigenvalues, settings, generator=generator)
         self.discretisation = discretisation
         ones = torch.ones(len(eigenvalues))
@@ -148,15 +146,13 @@ class DiagonalSystem(ModalSystem):
 
     def _discrete(self) -> tuple[Tensor, Tensor]:
         """Return log Abar and Bbar, both (D, M)."""
-        rate, gain = self.discretisation(self.dt, self.eigenvalues)
+        rate, gain = DISCRETISATIONS[self.discretisation](self.dt, self.eigenvalues)
         return rate, gain if self.B is None else gain * as_complex(self.B)
 
     def kernel(self, length: int) -> Tensor:
-        name = NAMES.get(self.discretisation)
-        if name is not None and length <= MOST_TAPS and has_fast_kernels(self.log_dt):
-            return modal_taps(
-                self.log_dt, self.log_decay, self.frequency, self.C, self.B, length=length, discretisation=name
-            )
+        if length <= MOST_TAPS and has_fast_kernels(self.log_dt):
+            parameters = self.log_dt, self.log_decay, self.frequency, self.C, self.B
+            return modal_taps(*parameters, length=length, discretisation=self.discretisation)
         # 2 Re(w z) is the real product of (2 Re w, -2 Im w) and (Re z, Im z), which needs no complex kernels.
         rate, gain = self._discrete()
         rows = torch.view_as_real(powers(rate, 0, length)).flatten(-2)  # (D, L, 2M)
@@ -214,17 +210,15 @@ def repeated(values: Tensor, width: int) -> nn.Parameter:
 class LtiMixer(ChannelsFirst):
     """Base class of S4 and S4D: a system for each channel, GELU, and a gated linear map across channels."""
 
-    has_output_projection = True
-    can_query = True
+    emulates = (
+        "Its transitions do not depend on the inputs. In log precision it is in TC0 and, unless TC0 = NC1, tracks no "
+        "non-solvable group such as A5 at all lengths (Merrill et al. 2024)."
+    )
     system: LtiSystem
 
     def __init__(self, width: int, settings: ModeSettings, *, generator: torch.Generator) -> None:
         super().__init__(width, settings)
         self.output = initial.linear(width, 2 * width, generator)
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     @property
     def numbers_per_symbol(self) -> int:
@@ -255,7 +249,7 @@ class LtiMixer(ChannelsFirst):
         if not has_kernels(table):
             return super().end_of_strings(table, tokens, lengths)
         y = self._end_of_systems(table, reversed_one_hot(tokens, lengths, table)).mT  # (B, D)
-        return nn.functional.glu(self.output(nn.functional.gelu(y)))[:, None]
+        return self._read_rows(y)[:, None]
 
     def _end_of_systems(self, table: Tensor, one_hot: Tensor) -> Tensor:
         """Return the outputs of the systems at the end of strings, (D, B), see `end`."""
@@ -272,6 +266,10 @@ class LtiMixer(ChannelsFirst):
         """Map outputs of the systems (D, L, B) to outputs of the layer (D, L, B)."""
         return nn.functional.glu(linear_over_channels(self.output, nn.functional.gelu(y)), 0)
 
+    def _read_rows(self, y: Tensor) -> Tensor:
+        """Map outputs of the systems (B, D) to outputs of the layer (B, D)."""
+        return nn.functional.glu(self.output(nn.functional.gelu(y)))
+
     def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         y, state = self.system.step(u, state)
-        return nn.functional.glu(self.output(nn.functional.gelu(y))), state
+        return self._read_rows(y), state

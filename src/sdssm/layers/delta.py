@@ -270,5 +270,5 @@ def forget_gate(width: int, heads: int, generator: torch.Generator) -> tuple[nn.
     rate = nn.Parameter(torch.log(FORGET_RATE * (1 - torch.rand(heads, generator=generator))))
     spread = math.log(STEP_MOST / STEP_LEAST)
     step = STEP_LEAST * torch.exp(torch.rand(heads, generator=generator) * spread)
-    decay.bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))  # the inverse of softplus
+    decay.bias = nn.Parameter(initial.inverse_softplus(step))
     return decay, rate

@@ -16,7 +16,7 @@ from sdssm.layers.channels import (
     linear_over_channels,
     swap_channels,
 )
-from sdssm.layers.convolution import DiagonalSystem, LtiSystem, bilinear
+from sdssm.layers.convolution import DiagonalSystem, LtiSystem
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.s4d import s4d_lin
 from sdssm.layers.settings import H3Settings
@@ -99,8 +99,6 @@ class H3(ChannelsFirst):
 
     name = "h3"
     Settings = H3Settings
-    has_output_projection = True
-    can_query = True
     emulates = (
         "The transitions of its two recurrences do not depend on the inputs and its products are local. In log "
         "precision it is in TC0 and, unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths (after "
@@ -113,12 +111,8 @@ class H3(ChannelsFirst):
         self.q, self.k, self.v, self.output = (initial.linear(width, width, generator) for _ in range(4))
         self.shift = ShiftSystem(width, settings.state, generator=generator)
         self.diagonal = DiagonalSystem(
-            width, s4d_lin(settings.state), settings, bilinear, input_matrix=True, generator=generator
+            width, s4d_lin(settings.state), settings, "bilinear", input_matrix=True, generator=generator
         )
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     @property
     def numbers_per_symbol(self) -> int:

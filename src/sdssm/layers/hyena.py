@@ -90,8 +90,6 @@ class Hyena(ChannelsFirst):
     name = "hyena"
     Settings = HyenaSettings
     is_recurrent = False
-    has_output_projection = True
-    can_query = True
     emulates = (
         "It is a fixed number of convolutions and products, which threshold circuits of constant depth compute (TC0). "
         "It is not defined for sequences longer than `longest`."
@@ -106,10 +104,6 @@ class Hyena(ChannelsFirst):
         self.conv_bias = initial.uniform((3 * width,), bound, generator)
         self.filter = ImplicitFilter(width, settings, generator=generator)
         self.output = initial.linear(width, width, generator)
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     @property
     def longest(self) -> int:

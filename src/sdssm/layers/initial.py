@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -14,9 +16,9 @@ def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) ->
     return nn.Parameter((torch.rand(shape, generator=generator) * 2 - 1) * bound)
 
 
-def normal(shape: tuple[int, ...], generator: torch.Generator) -> nn.Parameter:
-    """Return a parameter with entries N(0, 1)."""
-    return nn.Parameter(torch.randn(shape, generator=generator))
+def normal(shape: tuple[int, ...], generator: torch.Generator, *, std: float = 1.0) -> nn.Parameter:
+    """Return a parameter with entries N(0, std^2)."""
+    return nn.Parameter(torch.randn(shape, generator=generator) * std)
 
 
 def orthogonal_rows(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
@@ -41,6 +43,31 @@ class LayerNorm(nn.LayerNorm):
         return layer_norm(x, self.weight, self.bias, epsilon=self.eps)
 
 
+class Mlp(nn.Sequential):
+    """Linear(inputs, hidden) -> ReLU or GELU -> Linear(hidden, outputs), the activation in the kernel of the first."""
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        outputs: int,
+        generator: torch.Generator,
+        *,
+        activation: Literal["relu", "gelu"] = "relu",
+        bias: bool = True,
+    ) -> None:
+        first = linear(inputs, hidden, generator, bias=bias)
+        second = linear(hidden, outputs, generator, bias=bias)
+        super().__init__(first, nn.ReLU() if activation == "relu" else nn.GELU(), second)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, _, second = self
+        assert isinstance(first, nn.Linear)
+        out: Tensor = second(linear_map(x, first.weight, first.bias, self.activation))
+        return out
+
+
 def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> Linear:
     """Return a linear map initialised as in torch: weight and bias uniform on +-1/sqrt(inputs)."""
     layer = Linear(inputs, outputs, bias=bias, device="meta")  # so that torch draws no random numbers
@@ -50,19 +77,6 @@ def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool 
     return layer
 
 
-def relu_mlp(inputs: int, hidden: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Sequential:
-    """Return Linear(inputs, hidden) -> ReLU -> Linear(hidden, outputs)."""
-    first = linear(inputs, hidden, generator, bias=bias)
-    return nn.Sequential(first, nn.ReLU(), linear(hidden, outputs, generator, bias=bias))
-
-
-def apply_relu_mlp(mlp: nn.Module, u: Tensor) -> Tensor:
-    """Apply the result of `relu_mlp`, with ReLU in the kernel of the first map."""
-    first, _, second = mlp.children()
-    out: Tensor = second(linear_map(u, first.weight, first.bias, "relu"))  # type: ignore[arg-type]  # of a linear map
-    return out
-
-
 def embedding(kind: str, symbols: int, width: int, generator: torch.Generator) -> nn.Parameter:
     """Return an embedding table (symbols, width).
 
@@ -70,8 +84,16 @@ def embedding(kind: str, symbols: int, width: int, generator: torch.Generator) -
     """
     if kind == "linear":
         return uniform((symbols, width), symbols**-0.5, generator)
-    table = normal((symbols, width), generator)
-    return nn.Parameter(table.detach() * 0.02) if kind == "small" else table
+    return normal((symbols, width), generator, std=0.02 if kind == "small" else 1.0)
+
+
+def inverse_softplus(y: Tensor) -> Tensor:
+    """Return x with softplus(x) = y, accurate for small y as well.
+
+    >>> nn.functional.softplus(inverse_softplus(torch.tensor([0.001, 2.0])))
+    tensor([1.0000e-03, 2.0000e+00])
+    """
+    return y + torch.log(-torch.expm1(-y))  # log(exp(y) - 1)
 
 
 def scalar_buffer(value: float) -> Tensor:

@@ -187,4 +187,4 @@ def initial_step_size_bias(channels: int, generator: torch.Generator) -> Tensor:
     """
     low, high = math.log(SMALLEST_STEP), math.log(LARGEST_STEP)
     sizes = (low + torch.rand(channels, generator=generator) * (high - low)).exp()
-    return sizes + torch.log(-torch.expm1(-sizes))  # log(exp(size) - 1), accurate for small sizes
+    return initial.inverse_softplus(sizes)

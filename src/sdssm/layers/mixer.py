@@ -196,17 +196,16 @@ class Mixer(nn.Module, ABC):
         lead = u.shape[:-2]
         parts = self.parts(u.reshape(-1, *u.shape[-2:]))
         rows = None if lengths is None else lengths.reshape(-1)
-        flat = map_state(lambda x: x.reshape(-1, *x.shape[len(lead) :]), state)
-        out, after = self.mix(parts, flat, lengths=rows, carry=lengths is None, noise=noise)
-        return out.reshape(*lead, *out.shape[1:]), map_state(lambda x: x.reshape(*lead, *x.shape[1:]), after)
+        start = merge_leading(state, lead)
+        out, after = self.mix(parts, start, lengths=rows, carry=lengths is None, noise=noise)
+        return out.reshape(*lead, *out.shape[1:]), split_leading(after, lead)
 
     def step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         """Run a single step: u (..., D) -> output (..., F) and the next state."""
         self.check_inputs(u)
         lead = u.shape[:-1]
-        flat = map_state(lambda x: x.reshape(-1, *x.shape[len(lead) :]), state)
-        out, after = self.mix_step(u.reshape(-1, u.shape[-1]), flat)
-        return out.reshape(*lead, *out.shape[1:]), map_state(lambda x: x.reshape(*lead, *x.shape[1:]), after)
+        out, after = self.mix_step(u.reshape(-1, u.shape[-1]), merge_leading(state, lead))
+        return out.reshape(*lead, *out.shape[1:]), split_leading(after, lead)
 
     def check_inputs(self, u: Tensor) -> None:
         """Raise ModelError unless inputs have the width and the dtype of this layer."""
@@ -250,6 +249,20 @@ def map_state(change: Callable[[Tensor], Tensor], state: MixerState) -> MixerSta
     if isinstance(state, list):
         return parts
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)  # a named tuple stays one
+
+
+def merge_leading(state: MixerState, lead: Sequence[int]) -> MixerState:
+    """Merge the leading dimensions of every tensor of a state: (*lead, ...) -> (rows, ...).
+
+    >>> merge_leading((torch.zeros(2, 3, 5), None), (2, 3))[0].shape
+    torch.Size([6, 5])
+    """
+    return map_state(lambda x: x.reshape(-1, *x.shape[len(lead) :]), state)
+
+
+def split_leading(state: MixerState, lead: Sequence[int]) -> MixerState:
+    """Give the leading dimensions back that `merge_leading` merged: (rows, ...) -> (*lead, ...)."""
+    return map_state(lambda x: x.reshape(*lead, *x.shape[1:]), state)
 
 
 def state_tensors(state: MixerState) -> list[Tensor]:

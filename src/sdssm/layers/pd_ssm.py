@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, select_rows
+from sdssm.layers.mixer import select_rows
 from sdssm.layers.settings import PdSsmSettings
+from sdssm.layers.state_mixer import StateMixer
 from sdssm.ops.column_mixture import column_mixture_scan, column_softmax
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
 from sdssm.ops.linear import linear_map
 
 
-class PdSsm(Mixer):
+class PdSsm(StateMixer):
     """PD-SSM: complex x_t = P(u_t) D(u_t) x_{t-1} + B u_t with one 1 in each column of P and D diagonal.
 
         M(u) = sum_k softmax(S u)_k M_k        a mixture of a dictionary of k real matrices
@@ -51,19 +51,14 @@ class PdSsm(Mixer):
         super().__init__(width, settings)
         n, k, hidden = settings.state, settings.dictionary, settings.expansion * settings.state
 
-        def normal(shape: tuple[int, ...], variance: float) -> nn.Parameter:
-            return nn.Parameter(initial.normal(shape, generator).detach() * variance**0.5)
-
-        def mlp() -> nn.Sequential:
-            first, second = initial.linear(width, hidden, generator), initial.linear(hidden, n, generator)
-            return nn.Sequential(first, nn.GELU(), second)
-
-        self.dictionary = normal((k, n, n), 1 / n)
+        self.dictionary = initial.normal((k, n, n), generator, std=(1 / n) ** 0.5)
         self.selection = initial.linear(width, k, generator, bias=False)
-        self.magnitude, self.phase = mlp(), mlp()
+        self.magnitude, self.phase = (initial.Mlp(width, hidden, n, generator, activation="gelu") for _ in range(2))
         # Real and imaginary parts, (2, n, D) and (2, n).
-        self.input_matrix = normal((2, n, width), 1 / (2 * n)) if settings.input_matrix else None
-        self.initial_state = normal((2, n), 1 / (2 * n)) if settings.initial_state == "learned" else None
+        std = (1 / (2 * n)) ** 0.5
+        self.input_matrix = initial.normal((2, n, width), generator, std=std) if settings.input_matrix else None
+        is_learned = settings.initial_state == "learned"
+        self.initial_state = initial.normal((2, n), generator, std=std) if is_learned else None
 
     @property
     def outputs(self) -> int:
@@ -96,84 +91,38 @@ class PdSsm(Mixer):
         The last axis of complex values holds real and imaginary part.
         """
         weights = torch.softmax(self.selection(u), dim=-1)
-        size, angle = torch.sigmoid(apply_mlp(self.magnitude, u)), 2 * math.pi * torch.sigmoid(apply_mlp(self.phase, u))
+        size, angle = torch.sigmoid(self.magnitude(u)), 2 * math.pi * torch.sigmoid(self.phase(u))
         D = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
         if self.input_matrix is None:
             return weights, D
         drive = linear_map(u, self.input_matrix.flatten(0, 1))
         return weights, D, torch.stack(drive.chunk(2, dim=-1), dim=-1)
 
-    def mix(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        carry: bool = True,
-        noise: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scan: parts (B, L, *), complex state (B, n) -> outputs (B, L, 2n), final state."""
-        states, final = self._scan(parts, state, lengths)
-        return self._read(states), final if carry else None
-
-    def mix_end(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Read only the final states: parts (B, L, *) -> (B, 1, 2n)."""
-        return self._read(self._scan(parts, state, lengths)[1][:, None])
-
-    def mix_symbols(
-        self,
-        symbols: tuple[Tensor, ...],
-        tokens: Tensor,
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        carry: bool = True,
-        noise: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scan over tokens (B, L) with only V transition matrices in memory."""
-        states, final = self._scan_symbols(symbols, tokens, state, lengths)
-        return self._read(states), final if carry else None
-
-    def mix_symbols_end(
-        self,
-        symbols: tuple[Tensor, ...],
-        tokens: Tensor,
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Read only the final states: tokens (B, L) -> (B, 1, 2n)."""
-        return self._read(self._scan_symbols(symbols, tokens, state, lengths)[1][:, None])
-
-    def _scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return all states (B, L, n) and the final ones (B, n)."""
+    def scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return complex states: parts (B, L, *) -> (B, L, n) and (B, n)."""
         weights, D, *drive = parts
         b = to_complex(drive[0]) if drive else None
         return column_mixture_scan(self.dictionary, weights, to_complex(D), b, self._start(state), lengths=lengths)
 
-    def _scan_symbols(
+    def scan_symbols(
         self, symbols: tuple[Tensor, ...], tokens: Tensor, state: Tensor | None, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Do the same for tokens (B, L)."""
+        """Scan over tokens (B, L) with only V transition matrices in memory."""
         weights, D, *drive = symbols
         P = column_softmax(self.dictionary, weights)
         b = to_complex(select_rows(drive[0], tokens)) if drive else None
         return column_one_hot_scan(P, to_complex(D), tokens, b, self._start(state), lengths=lengths)
+
+    def read(self, states: Tensor) -> Tensor:
+        """Return [Re x; Im x]: (..., n) -> (..., 2n)."""
+        return torch.cat([states.real, states.imag], dim=-1)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         weights, D, *drive = self.parts(u)
         P = column_softmax(self.dictionary, weights)
         x = column_one_hot_step(P, to_complex(D), self._start(state), to_complex(drive[0]) if drive else None)
-        return self._read(x), x
+        return self.read(x), x
 
     def _start(self, state: Tensor | None) -> Tensor:
         if state is not None:
@@ -183,16 +132,6 @@ class PdSsm(Mixer):
         first = torch.arange(self.settings.state, device=self.dictionary.device) == 0
         real = first.to(self.dictionary.dtype) * float(self.settings.initial_state == "one-hot")
         return torch.complex(real, torch.zeros_like(real))
-
-    def _read(self, x: Tensor) -> Tensor:
-        return torch.cat([x.real, x.imag], dim=-1)
-
-
-def apply_mlp(mlp: nn.Sequential, u: Tensor) -> Tensor:
-    """Apply a linear map, GELU and a linear map, with GELU in the kernel of the first."""
-    first, second = cast(nn.Linear, mlp[0]), mlp[2]
-    out: Tensor = second(linear_map(u, first.weight, first.bias, "gelu"))
-    return out
 
 
 def to_complex(x: Tensor) -> Tensor:

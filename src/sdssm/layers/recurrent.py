@@ -15,6 +15,7 @@ from sdssm.layers.settings import LstmSettings, RnnSettings
 from sdssm.ops.elman import can_use_torch_rnn, elman_scan, elman_step, torch_rnn
 from sdssm.ops.linear import linear_map
 from sdssm.ops.lstm import lstm_scan, lstm_step, torch_lstm
+from sdssm.ops.transitions import is_past_length
 
 
 class RecurrentNetwork(Mixer):
@@ -86,8 +87,7 @@ class RecurrentNetwork(Mixer):
         else:
             outputs, after = self.run_torch(x, start)
             if lengths is not None:
-                past = torch.arange(x.shape[1], device=x.device) >= lengths[:, None]
-                outputs = outputs.masked_fill(past[..., None], 0)
+                outputs = outputs.masked_fill(is_past_length(lengths, x.shape[1])[..., None], 0)
         return outputs, after if carry and lengths is None else None
 
     def mix_end(

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer
 from sdssm.layers.settings import RegularLrnnSettings
+from sdssm.layers.state_mixer import StateMixer
 from sdssm.ops.block_norms import normalised_blocks
 
 
-class RegularLrnn(Mixer):
+class RegularLrnn(StateMixer):
     """RegularLRNN, x_t = A(u_t) x_{t-1} + v(u_t) with a block-diagonal A; MLPs compute A and v.
 
     A has H = n / S blocks of S x S and comes from Linear(D, n S) -> ReLU -> Linear(n S, n S), v from Linear(D, n) ->
@@ -40,8 +40,8 @@ class RegularLrnn(Mixer):
         settings = settings or RegularLrnnSettings()
         super().__init__(width, settings)
         n, entries = settings.state, settings.state * settings.block_size
-        self.generator = initial.relu_mlp(width, entries, entries, generator)
-        self.drive = initial.relu_mlp(width, n, n, generator)
+        self.generator = initial.Mlp(width, entries, entries, generator)
+        self.drive = initial.Mlp(width, n, n, generator)
         self.initial_state = initial.normal((n,), generator)
 
     @property
@@ -69,36 +69,14 @@ class RegularLrnn(Mixer):
     def parts(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Return blocks (..., H, S, S) and v (..., N), from u (..., D)."""
         S = self.settings.block_size
-        A = initial.apply_relu_mlp(self.generator, u).reshape(*u.shape[:-1], -1, S, S)
+        A = self.generator(u).reshape(*u.shape[:-1], -1, S, S)
         A = normalised_blocks(A, self.settings.column_norm, self.settings.normalisation)
-        return A, initial.apply_relu_mlp(self.drive, u)
+        return A, self.drive(u)
 
-    def mix(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        carry: bool = True,
-        noise: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scan: blocks (B, L, H, S, S), v (B, L, N), state (B, N) -> states (B, L, N), final state."""
+    def scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return states: blocks (B, L, H, S, S), v (B, L, N) -> (B, L, N) and (B, N)."""
         A, v = parts
-        states, final = ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
-        return states, final if carry else None
-
-    def mix_end(
-        self,
-        parts: tuple[Tensor, ...],
-        state: Tensor | None = None,
-        *,
-        lengths: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Return the output at the end of each row only, which is the final state: (B, 1, N)."""
-        final = self.mix(parts, state, lengths=lengths)[1]
-        assert final is not None  # it is carried
-        return final[:, None]
+        return ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), state (B, N) -> output and next state, which are the same."""

@@ -196,10 +196,6 @@ class S4(LtiMixer):
 
     name = "s4"
     Settings = S4Settings
-    emulates = (
-        "Its transitions do not depend on the inputs. In log precision it is in TC0 and, unless TC0 = NC1, tracks no "
-        "non-solvable group such as A5 at all lengths (Merrill et al. 2024)."
-    )
 
     def __init__(self, width: int, settings: S4Settings | None = None, *, generator: torch.Generator) -> None:
         settings = settings or S4Settings()

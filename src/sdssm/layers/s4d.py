@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.layers.convolution import DiagonalSystem, LtiMixer, zero_order_hold
+from sdssm.layers.convolution import DiagonalSystem, LtiMixer
 from sdssm.layers.settings import S4dSettings
 
 
@@ -55,13 +55,9 @@ class S4d(LtiMixer):
 
     name = "s4d"
     Settings = S4dSettings
-    emulates = (
-        "Its transitions do not depend on the inputs. In log precision it is in TC0 and, unless TC0 = NC1, tracks no "
-        "non-solvable group such as A5 at all lengths (Merrill et al. 2024)."
-    )
 
     def __init__(self, width: int, settings: S4dSettings | None = None, *, generator: torch.Generator) -> None:
         settings = settings or S4dSettings()
         super().__init__(width, settings, generator=generator)
         eigenvalues = INITS[settings.init](settings.state)
-        self.system = DiagonalSystem(width, eigenvalues, settings, zero_order_hold, generator=generator)
+        self.system = DiagonalSystem(width, eigenvalues, settings, "zero-order-hold", generator=generator)

@@ -15,6 +15,7 @@ from sdssm.layers.mixer import Mixer, last_position, select_rows
 from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.layers.transition_forms import constrained_matrices, constrained_start, scale_initial_values
 from sdssm.ops.reference import rescaled
+from sdssm.ops.transitions import is_past_length
 
 #: The settings for real inputs, see `SelectiveDense.for_inputs`.
 REAL_INPUTS: dict[str, Any] = {"input_matrix": True, "rescale": False, "initial_state": "zero"}
@@ -167,11 +168,14 @@ class SelectiveDense(Mixer):
             rows = [None if value is None else value[None] for value in (state, lengths)]
             outputs, final = self.forward(u[None], *rows)
             return outputs[0], final[0]
-        return self.mix(self.parts(u), state, lengths=lengths)
+        outputs, final = self.mix(self.parts(u), state, lengths=lengths)
+        if self.skip is not None and lengths is not None:  # D u of what is past the end of a row
+            outputs = outputs.masked_fill(is_past_length(lengths, u.shape[-2])[..., None], 0)
+        return outputs, final
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         """Return the weights of the dictionary (..., K) and, if present, B u (..., N) and D u (..., N)."""
-        parts = [self._weights(u), self._drive(u), None if self.skip is None else u @ self.skip.mT]
+        parts = [self._weights(u), product_of(self.input_matrix, u), product_of(self.skip, u)]
         return tuple(part for part in parts if part is not None)
 
     def mix(
@@ -204,7 +208,7 @@ class SelectiveDense(Mixer):
         """Return states (B, L, N), final state (B, N), and what is added to the states for the output, if anything."""
         weights, *others = parts
         drive = None if self.input_matrix is None else others.pop(0)
-        start, rescale = self._start(state), self.settings.rescale
+        start, rescale = self.start_state(state), self.settings.rescale
         if self.settings.is_constrained:
             states, final = ops.dense_scan(self._matrices(weights), drive, start, lengths=lengths, rescale=rescale)
         else:
@@ -222,22 +226,20 @@ class SelectiveDense(Mixer):
         return self.mix_step(u, state)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        start = self._start(state)
+        start = self.start_state(state)
         start = u.new_zeros(self.settings.state) if start is None else start
-        start, weights, rescale = start.expand(*u.shape[:-1], -1), self._weights(u), self.settings.rescale
+        start, rescale = start.expand(*u.shape[:-1], -1), self.settings.rescale
+        weights, drive, added = self._weights(u), product_of(self.input_matrix, u), product_of(self.skip, u)
         if self.settings.is_constrained:
-            x = ops.dense_step(self._matrices(weights), start, self._drive(u), rescale=rescale)
+            x = ops.dense_step(self._matrices(weights), start, drive, rescale=rescale)
         else:
-            x = ops.mixture_step(self.dictionary, weights, self._drive(u), start, p=self.column_norm, rescale=rescale)
-        return x if self.skip is None else x + u @ self.skip.mT, x
+            x = ops.mixture_step(self.dictionary, weights, drive, start, p=self.column_norm, rescale=rescale)
+        return x if added is None else x + added, x
 
     def symbol_parts(self, table: Tensor | None) -> SymbolTransitions:
         """Return the transitions for a table of inputs (V, D); None is the identity (one-hot inputs)."""
-        A = self._symbol_matrices(table)
-        added = None
-        if self.skip is not None:
-            added = self.skip.mT if table is None else table @ self.skip.mT
-        return SymbolTransitions(A, self._drive(table), added)
+        drive, skip = product_of(self.input_matrix, table), product_of(self.skip, table)
+        return SymbolTransitions(self._symbol_matrices(table), drive, skip)
 
     def mix_symbols(
         self,
@@ -250,10 +252,7 @@ class SelectiveDense(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Scan over tokens (..., L) with only V transition matrices in memory."""
-        start = self._start(state)
-        states, final = ops.token_scan(
-            symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale
-        )
+        states, final = self._scan_symbols(symbols, tokens, state, lengths)
         return states if symbols.skip is None else states + select_rows(symbols.skip, tokens), final
 
     def mix_symbols_end(
@@ -266,10 +265,16 @@ class SelectiveDense(Mixer):
         noise: Tensor | None = None,
     ) -> Tensor:
         """Return the output at the end of each row only, which is the final state: tokens (B, L) -> (B, 1, N)."""
-        start = self._start(state)
-        _, final = ops.token_scan(symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale)
+        _, final = self._scan_symbols(symbols, tokens, state, lengths)
         y = final[:, None]
         return y if symbols.skip is None else y + select_rows(symbols.skip, last_position(tokens, lengths))
+
+    def _scan_symbols(
+        self, symbols: SymbolTransitions, tokens: Tensor, state: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return states (..., L, N) and final states (..., N) for tokens (..., L)."""
+        start, rescale = self.start_state(state), self.settings.rescale
+        return ops.token_scan(symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=rescale)
 
     def step_symbol(self, symbols: SymbolTransitions, symbol: int, states: Tensor) -> Tensor:
         """Apply the transition of one symbol to many states: (..., N) -> (..., N)."""
@@ -291,26 +296,27 @@ class SelectiveDense(Mixer):
             column_temperature=self.column_temperature,
         )
 
-    # Below, u = None is the identity matrix, the table of one-hot inputs.
-
     def _symbol_matrices(self, table: Tensor | None) -> Tensor:
-        """Return the transition matrices (V, N, N) for a table of inputs (V, D)."""
+        """Return the transition matrices (V, N, N) for a table of inputs (V, D); None is the identity."""
         bias = self.selection.bias
         if table is not None or bias is None or self.settings.is_tempered or self.settings.is_constrained:
             return self._matrices(self._weights(table))
         return ops.selected_matrices(self.dictionary, self.selection.weight, bias, self.column_norm)
 
     def _weights(self, u: Tensor | None) -> Tensor:
+        """Return the weights of the dictionary (..., K) for inputs (..., D); None is the identity."""
         logits = self.selection.weight.mT + self.selection.bias if u is None else self.selection(u)
         return torch.softmax(logits / self.temperature if self.settings.is_tempered else logits, dim=-1)
 
-    def _drive(self, u: Tensor | None) -> Tensor | None:
-        if self.input_matrix is None:
-            return None
-        return self.input_matrix.mT if u is None else u @ self.input_matrix.mT
-
-    def _start(self, state: Tensor | None) -> Tensor | None:
-        """Return the initial state; None is zero."""
+    def start_state(self, state: Tensor | None) -> Tensor | None:
+        """Return the state to start from: `state` if given, else the initial state; None is zero."""
         if state is None and self.settings.initial_state == "given":
             raise SettingsError("initial_state is 'given' but no state was passed; pass state=")
         return self.first_state if state is None else state
+
+
+def product_of(matrix: Tensor | None, u: Tensor | None) -> Tensor | None:
+    """Return a matrix (N, D) times inputs u (..., D), as (..., N); of u None is the identity. None without a matrix."""
+    if matrix is None:
+        return None
+    return matrix.mT if u is None else u @ matrix.mT

@@ -46,14 +46,13 @@ class Slice(Mixer):
         super().__init__(width, settings)
         n, s = settings.state, settings.block_size
 
-        def normal(shape: tuple[int, ...], spread: float = settings.spread) -> nn.Parameter:
-            return nn.Parameter(initial.normal(shape, generator).detach() * spread)
+        def normal(*shape: int) -> nn.Parameter:
+            return initial.normal(shape, generator, std=settings.spread)
 
-        self.field = normal((width + 1, n // s, s, s), settings.spread / s**0.5)  # A_0 .. A_D
-        self.input_matrix = normal((width + 1, n)) if settings.input_matrix else None
-        by_input = settings.initial_state == "input"
-        self.start = normal((n, width)) if by_input else None  # C
-        self.initial_state = normal((n,))  # c, or the learned state
+        self.field = initial.normal((width + 1, n // s, s, s), generator, std=settings.spread / s**0.5)  # A_0 .. A_D
+        self.input_matrix = normal(width + 1, n) if settings.input_matrix else None
+        self.start = normal(n, width) if settings.initial_state == "input" else None  # C
+        self.initial_state = normal(n)  # c, or the learned state
 
     @property
     def outputs(self) -> int:

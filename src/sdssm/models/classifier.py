@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sdssm.errors import ModelError
 from sdssm.layers import initial
-from sdssm.layers.mixer import map_state, select_rows
+from sdssm.layers.mixer import merge_leading, select_rows, split_leading
 from sdssm.models.gains import gain_variance
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.prefixes import select_prefixes
@@ -115,8 +115,7 @@ class Classifier(Stack, TokenModel):
         if not length:  # an empty string leaves the state unchanged
             return self.readout.weight.new_zeros(*lead, 0, self.n_classes), state
         logits, state = self._advance(tokens.reshape(rows, length), state)
-        after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), state)
-        return logits.reshape(*lead, length, self.n_classes), after
+        return logits.reshape(*lead, length, self.n_classes), split_leading(state, lead)
 
     def _advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Run `advance` on tokens (B, L)."""
@@ -134,6 +133,14 @@ class Classifier(Stack, TokenModel):
             _, state = self._step(u, state)
             read.append(self._step(table[self.query].expand_as(u), state)[0])
         return self.logits(torch.stack(read, 1)), state
+
+    def start_states(self, starts: Tensor | None = None) -> Tensor | None:
+        """Return the states that a single-layer SD-SSM starts from, (N,) or (B, N); None is zero.
+
+        With a state embedding, `starts` (B,) are the automaton states that the strings start from.
+        """
+        first = self._first(None, starts)
+        return self._single_layer().start_state(None if first is None else first[0])
 
     def _path_features(
         self,
@@ -164,8 +171,7 @@ class Classifier(Stack, TokenModel):
         features, state = self._step(select_rows(table, token.reshape(rows)), state)
         if self.query is not None:
             features = self._step(table[self.query].expand(rows, -1), state)[0]
-        after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), state)
-        return self.logits(features).reshape(*lead, self.n_classes), after
+        return self.logits(features).reshape(*lead, self.n_classes), split_leading(state, lead)
 
     def last_logits(
         self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None, lengths: Tensor | None = None
@@ -290,8 +296,6 @@ class Classifier(Stack, TokenModel):
 
 
 def _flat(state: State, lead: torch.Size) -> State:
-    """Flatten the leading dimensions of a state; a state with one is unchanged, and may broadcast."""
-    if len(lead) == 1:
-        return state
-    flat: State = map_state(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)
+    """Merge the leading dimensions of a state; a state with one is unchanged, and may broadcast."""
+    flat: State = state if len(lead) == 1 else merge_leading(state, lead)
     return flat

@@ -73,9 +73,7 @@ class RescaledModel:
 
     def first_states(self, starts: Tensor | None, count: int) -> Tensor:
         """Return [x_0; 1] for `count` strings (B, N + 1), which may start from states of the automaton (B,)."""
-        first, mixer = self.model._first(None, starts), self.model.mixers[0]
-        assert isinstance(mixer, SelectiveDense)
-        x = mixer._start(None if first is None else first[0])
+        x = self.model.start_states(starts)
         x = self.A.new_zeros(self.A.shape[-1] - 1) if x is None else x
         x = x.expand(count, -1)
         return torch.cat([x, torch.ones_like(x[:, :1])], 1)

@@ -7,7 +7,7 @@ no torch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.limits import LONGEST_STRING, LONGEST_TRAINED, MOST_STEPS
@@ -126,6 +126,25 @@ class TrainSettings:
                 f"shortest is {self.shortest} and train_length {self.train_length}; the shortest training strings must "
                 "be at most as long as the longest"
             )
+
+    def without_replica_values(self) -> TrainSettings:
+        """Return these settings without the values that may differ between replicas trained in one batch.
+
+        Of a term of the loss only whether there is one must agree.
+        """
+        return replace(
+            self,
+            lr=0.0,
+            weight_decay=0.0,
+            schedule="constant",
+            warmup=0.0,
+            train_length=None,
+            shortest=1,
+            curriculum="uniform",
+            sampling="uniform",
+            attraction=float(self.attraction > 0),
+            gain_penalty=float(self.gain_penalty > 0),
+        )
 
 
 def check_setting_names(owner: str, names: Iterable[str], model_settings: Iterable[str] = ()) -> None:

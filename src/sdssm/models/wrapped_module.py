@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sdssm import ops
 from sdssm.errors import ModelError, first_line, format_value
-from sdssm.layers.mixer import map_state
+from sdssm.layers.mixer import map_state, merge_leading, split_leading
 from sdssm.models.model_entry import ModelEntry
 from sdssm.models.module_errors import DEVICE_ADVICE, errors_named, is_device_error, is_gpu_missing
 from sdssm.models.module_probe import check_reading, probe_tokens, probing
@@ -90,10 +90,8 @@ class WrappedModule(TokenModel):
             like = next(self.parameters(), torch.zeros(()))
             return torch.zeros(*lead, 0, self.n_classes, device=like.device), state
         if self.is_recurrent:
-            flat = map_state(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)
-            logits, after = self._advance_rows(rows, flat)
-            after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), after)
-            return logits.reshape(*lead, length, self.n_classes), after
+            logits, after = self._advance_rows(rows, merge_leading(state, lead))
+            return logits.reshape(*lead, length, self.n_classes), split_leading(after, lead)
         if self.reads == "strings":
             ends = [self._call(rows[:, : end + 1]) for end in range(length)]
             return torch.stack(ends, 1).reshape(*lead, length, self.n_classes), None

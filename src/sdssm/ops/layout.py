@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -67,8 +67,14 @@ def broadcast_leads(op: str, tensors: Sequence[tuple[str, Tensor | None, int]]) 
     return lead
 
 
-def flatten_leading(tensor: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor:
-    """Broadcast the leading dimensions to `lead` and reshape them to `shape`; contiguous."""
+@overload
+def flatten_leading(tensor: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor: ...
+@overload
+def flatten_leading(tensor: Tensor | None, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor | None: ...
+def flatten_leading(tensor: Tensor | None, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor | None:
+    """Broadcast the leading dimensions to `lead` and reshape them to `shape`; contiguous. None stays None."""
+    if tensor is None:
+        return None
     own, rest = lead_of(tensor, tail), tensor.shape[tensor.dim() - tail :]
     if math.prod(own) == math.prod(lead):  # `expand` would sum the gradient over dimensions of size 1, in a kernel
         return tensor.reshape(*shape, *rest).contiguous()
@@ -77,6 +83,15 @@ def flatten_leading(tensor: Tensor, lead: Sequence[int], tail: int, shape: Seque
     if len(lead) != len(shape) or (-1 not in shape and tuple(lead) != tuple(shape)):
         tensor = tensor.reshape(*shape, *rest)
     return tensor.contiguous()
+
+
+@overload
+def flatten_integers(values: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor: ...
+@overload
+def flatten_integers(values: Tensor | None, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor | None: ...
+def flatten_integers(values: Tensor | None, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor | None:
+    """Do the same for lengths, tokens or positions, as int64: kernels take no other integers."""
+    return None if values is None else flatten_leading(values.long(), lead, tail, shape)
 
 
 def replicas_and_rows(parameters: Sequence[torch.Size], lead: torch.Size) -> tuple[tuple[int, ...], int, int]:
@@ -94,6 +109,26 @@ def replicas_and_rows(parameters: Sequence[torch.Size], lead: torch.Size) -> tup
         return (1,), 1, math.prod(lead)
     outer = tuple(lead[:-1])
     return outer, math.prod(outer), lead[-1]
+
+
+def as_one_replica(*tensors: Tensor | None) -> list[Any]:
+    """Return tensors of one model (...) as kernels take them, (1, ...) and contiguous; None stays None.
+
+    Remove the axis of the results by `squeeze(0)`: the gradient of `result[0]` would fill and copy a tensor.
+
+    >>> [None if tensor is None else tuple(tensor.shape) for tensor in as_one_replica(torch.zeros(2, 3), None)]
+    [(1, 2, 3), None]
+    """
+    return [None if tensor is None else tensor[None].contiguous() for tensor in tensors]
+
+
+def merge_replicas(*tensors: Tensor | None) -> list[Any]:
+    """Merge replicas and their rows: (R, B, *) -> (R B, *); None stays None.
+
+    >>> [None if tensor is None else tuple(tensor.shape) for tensor in merge_replicas(torch.zeros(2, 3, 5), None)]
+    [(6, 5), None]
+    """
+    return [None if tensor is None else tensor.flatten(0, 1) for tensor in tensors]
 
 
 def rows_as_replicas(*tensors: Tensor | None) -> list[Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank, check_square, check_states
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -68,12 +68,11 @@ class MatrixScan:
         check_rank(op, "A", A, form)
         if len(self.form) > 1:
             check_square(op, "A", A)
-        converted, b, x = promote_under_autocast((A, b, x))
-        assert converted is not None
-        check_dtypes(op, [("A", converted), ("b", b), (x_name, x)], complex_too=self.complex_too)
+        A, b, x = promote_under_autocast(A, b, x)
+        check_dtypes(op, [("A", A), ("b", b), (x_name, x)], complex_too=self.complex_too)
         if x is not None:
             check_last_dimensions(op, x_name, x, (self.size(A),), ("N",), "A", A)
-        return converted, b, x
+        return A, b, x
 
     def scan(
         self,
@@ -107,9 +106,9 @@ class MatrixScan:
             rows = (math.prod(lead),)
             tensors = (
                 flatten_leading(A, lead, tail, rows),
-                None if b is None else flatten_leading(b, lead, 2, rows),
-                None if x0 is None else flatten_leading(x0, lead, 1, rows),
-                None if lengths is None else flatten_leading(lengths.long(), lead, 0, rows),
+                flatten_leading(b, lead, 2, rows),
+                flatten_leading(x0, lead, 1, rows),
+                flatten_integers(lengths, lead, 0, rows),
             )
             states, final = operator.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
         if len(lead) != 1:

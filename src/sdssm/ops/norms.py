@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from sdssm.ops.checks import can_read_values, check_dtypes, check_rank, format_shape
 from sdssm.ops.errors import OpsError
-from sdssm.ops.layout import broadcast_shapes
+from sdssm.ops.layout import broadcast_shapes, flatten_leading
 
 
 def check_p(op: str, p: float | Tensor) -> None:
@@ -31,6 +32,20 @@ def check_p_values(op: str, p: Tensor) -> None:
         least, most = torch.stack(torch.aminmax(p)).tolist()
         if not (least >= 1 and most < math.inf):
             raise OpsError(f"{op}: p holds {least if not least >= 1 else most}; a norm needs a finite p of at least 1")
+
+
+def flatten_exponent(p: float | Tensor | None, lead: Sequence[int], like: Tensor) -> Tensor | None:
+    """Return p for each replica, (R,), without its gradient; None without p.
+
+    Its dtype is that of `like`, but has at least 32 bits: 1.2 in bfloat16 is 1.203.
+    """
+    if p is None:
+        return None
+    dtype = like.dtype if like.dtype in (torch.float32, torch.float64) else torch.float32
+    replicas = (math.prod(lead),)
+    if not isinstance(p, Tensor):
+        return like.new_full(replicas, float(p), dtype=dtype)
+    return flatten_leading(p.detach().to(dtype), lead, 0, replicas)
 
 
 def column_norms(A: Tensor, p: float | Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVarTuple, cast
 
 import torch
 from torch import Tensor
@@ -12,19 +13,23 @@ from sdssm.ops import backend
 from sdssm.ops.checks import check_device, check_integers, check_range
 from sdssm.ops.errors import OpsError
 
+#: Tensors, some of which may be None.
+Tensors = TypeVarTuple("Tensors")
 
-def promote_under_autocast(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Convert the tensors to their widest dtype if autocast is on; otherwise return them unchanged.
+
+def promote_under_autocast(*tensors: *Tensors) -> tuple[*Tensors]:
+    """Convert the tensors to their widest dtype if autocast is on; otherwise return them unchanged. None stays None.
 
     Under autocast some arguments arrive in 16 bits and parameters in 32.
     """
     present = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
     if not present or not backend.is_autocast_enabled(present[0]):
-        return list(tensors)
+        return tensors
     widest = present[0].dtype
     for tensor in present[1:]:
         widest = torch.promote_types(widest, tensor.dtype)
-    return [tensor.to(widest) if isinstance(tensor, Tensor) else tensor for tensor in tensors]
+    promoted = tuple(tensor.to(widest) if isinstance(tensor, Tensor) else tensor for tensor in tensors)
+    return cast(tuple[*Tensors], promoted)
 
 
 def check_options(

@@ -103,8 +103,8 @@ class Transitions(ABC):
 
 
 def is_past_length(lengths: Tensor, length: int) -> Tensor:
-    """Whether each of the steps 0..length-1 lies past the length of its row: (P,) -> (P, length)."""
-    return torch.arange(length, device=lengths.device) >= lengths[:, None]
+    """Whether each of the steps 0..length-1 lies past the length of its row: (...) -> (..., length)."""
+    return torch.arange(length, device=lengths.device) >= lengths[..., None]
 
 
 def flush_threshold(dtype: torch.dtype) -> float:

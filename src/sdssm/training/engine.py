@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,29 +28,17 @@ from sdssm.tasks.stream import StringBatch, StringStream, uniform_numbers
 from sdssm.training.adam import adam_step
 from sdssm.training.execution import plan_execution
 from sdssm.training.graphs import CudaGraph
+from sdssm.training.logging_window import LoggingWindow, WindowMeans
 from sdssm.training.replicas import HostStep
-from sdssm.training.step_values import module_seeds, occurring_classes, plan_steps, ramp_value, transition_tables
+from sdssm.training.step_plan import StepPlan
+from sdssm.training.step_values import occurring_classes, ramp_value, transition_tables
 
 #: Steps whose strings are sampled at once: on a CPU enough to hide the cost of sampling, on a GPU those of one graph.
 STEPS_PER_BLOCK = {"cpu": 32, "cuda": 10}
-#: Steps whose lengths and schedules are copied to the device at once.
-PLAN = 2_000
 #: The random stream of each kind of dropout noise, by the name that a model gives it.
 NOISE_STREAMS = {"readout": DROPOUT, "blocks": DROPOUT + 1, "mixers": DROPOUT + 2}
 #: The weight of the newest step in the moving average of the training accuracy.
 MOVING_AVERAGE_WEIGHT = 0.02
-
-
-class WindowMeans(NamedTuple):
-    """Means over the steps of one logging window, which ends at `step`, on the device.
-
-    loss (R,); accuracy (R,) in percent; alive (R,), False for replicas that have diverged.
-    """
-
-    step: int
-    loss: Tensor
-    accuracy: Tensor
-    alive: Tensor
 
 
 class TrainingEngine:
@@ -91,9 +78,7 @@ class TrainingEngine:
         self.replicas = self.execution.build_replicas(models, device, self._new_model)
         self.replicas.exact_gradient = first.train.exact_gradient
         self.ramped_buffers = list(first.model.ramps())  # by their names inside the module
-        # Sums over the current logging window.
-        self._loss_sum, self._window_steps = torch.zeros(len(runs), device=device), 0
-        self._correct_sum = torch.zeros(len(runs), dtype=torch.int64, device=device)
+        self._window = LoggingWindow(len(runs), self._labels_per_step, device)
         self._moving_accuracy = torch.zeros(len(runs), device=device)
         self._weight_decay = torch.tensor([run.train.weight_decay for run in runs], device=device)
         self._has_centre_loss = first.model.has_cosine_readout and first.train.attraction > 0
@@ -101,19 +86,22 @@ class TrainingEngine:
         self._gain_penalty = torch.tensor(penalties, device=device) if first.train.gain_penalty > 0 else None
         occurring = occurring_classes(self.tasks, self.runs)
         # With a single class there is nothing to distinguish, and every centre would do.
-        self._attractions = [
-            run.train.attraction * (len(classes) > 1) for run, classes in zip(runs, occurring, strict=True)
-        ]
+        attractions = [run.train.attraction * (len(classes) > 1) for run, classes in zip(runs, occurring, strict=True)]
         labels = range(first.n_classes)
         self._classes = torch.tensor(
             [[float(label in classes) for label in labels] for classes in occurring], device=device
         )
         has_projection = first.model.has_cosine_readout and first.train.projection_decay > 0
         self._projection = self.replicas.leaf("readout.projection") if has_projection else None
-        self._projection_decay = first.train.projection_decay
         self._transitions = transition_tables(self.tasks, device) if first.train.targets == "state" else None
-        self._plan_start = 0
-        self._plan: tuple[Tensor, Tensor] | None = None  # lengths and scheduled values on the device
+        self._plan = StepPlan(
+            self.runs,
+            self.stream,
+            device,
+            ramped_buffers=self.ramped_buffers,
+            attractions=attractions,
+            has_module_seeds=not self.execution.is_side_by_side,
+        )
         self._drawn: tuple[range, StringBatch] | None = None  # of eager steps: some steps and their strings
         self._cuda_stream = None if device.type == "cpu" else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
         self._graphs: dict[int, CudaGraph] = {}
@@ -131,14 +119,14 @@ class TrainingEngine:
         end = self.step + steps
         with self._on_device(), ops.unchecked(), self._random_numbers_kept():
             while self.step < end and not stop():
-                self._update_plan()
-                count = min(end, self._plan_start + PLAN) - self.step
+                self._plan.cover(self.step)
+                count = min(end - self.step, self._plan.steps_left(self.step))
                 if not self.execution.is_captured:
                     self._run_eagerly(min(count, STEPS_PER_BLOCK["cpu"]), stop)
                 else:
                     count = STEPS_PER_BLOCK["cuda"] if count >= STEPS_PER_BLOCK["cuda"] else 1
                     self._graphs[count]()
-                    self._window_steps += count
+                    self._window.steps += count
                     self.step += count
 
     @contextmanager
@@ -171,67 +159,40 @@ class TrainingEngine:
         with preserved_random_numbers():
             yield
 
-    def _update_plan(self) -> None:
-        """Make sure that the plan on the device covers the next step."""
-        if self._plan is not None and self._plan_start <= self.step < self._plan_start + PLAN:
-            return
-        start = self.step
-        lengths, values = plan_steps(self.runs, self.stream, start, PLAN, self.ramped_buffers, self._attractions)
-        if self._plan is None:
-            self._plan = torch.from_numpy(lengths).to(self.device), torch.from_numpy(values).to(self.device)
-            self._plan_row = torch.zeros((), dtype=torch.int64, device=self.device)  # the next step's row of the plan
-            self._device_step = torch.full((), start, dtype=torch.int64, device=self.device)
-        else:  # in place: graphs read these tensors
-            for old, new in zip(self._plan, (lengths, values), strict=True):
-                old.copy_(torch.from_numpy(new), non_blocking=False)
-        self._plan_row.zero_()
-        self._device_step.fill_(start)
-        self._plan_start = start
-        self._host_lengths = lengths
-        if not self.execution.is_side_by_side:
-            self._module_seeds = module_seeds(self.stream.seeds, start, PLAN)
-
     def _run_eagerly(self, count: int, stop: Callable[[], bool]) -> None:
         """Train `count` steps one by one, with strings cut to the lengths that occur."""
-        assert self._plan is not None
+        plan = self._plan
         if self._drawn is None or self.step not in self._drawn[0]:
             self._drawn = None  # frees the memory
-            row = self.step - self._plan_start
-            longest = int(self._host_lengths[row : row + count].max())
+            row = plan.row(self.step)
             strings = self.stream.draw(
-                torch.tensor(self.step, device=self.device), self._plan[0][row : row + count], longest
+                torch.tensor(self.step, device=self.device),
+                plan.lengths[row : row + count],
+                plan.longest(self.step, count),
             )
             self._drawn = range(self.step, self.step + count), strings
         steps, strings = self._drawn  # if the last call was stopped, the rest of its strings
         for _ in range(min(count, steps.stop - self.step)):
             if stop():
                 return
-            row = self.step - self._plan_start
-            batch = _select_step(strings, self.step - steps.start, int(self._host_lengths[row].max()))
-            lengths, values = (part[row] for part in self._plan)
-            string_lengths = None if len(self.runs) == 1 else lengths[:, None].expand(-1, self.train.batch)
-            shrinking = self._shrinking(values)
-            loss, correct = self._train_step(batch, string_lengths, values, shrinking, host=self._host_step(row))
-            self._loss_sum += loss
-            self._correct_sum += correct
-            self._window_steps += 1
+            row = plan.row(self.step)
+            batch = _select_step(strings, self.step - steps.start, plan.longest(self.step))
+            values = plan.values[row]
+            lengths = None if len(self.runs) == 1 else plan.lengths[row][:, None].expand(-1, self.train.batch)
+            host = None if self.execution.is_side_by_side else plan.host_step(self.step)
+            self._window.add(*self._train_step(batch, lengths, values, self._shrinking(values), host=host))
+            self._window.steps += 1
             self.step += 1
-
-    def _host_step(self, row: int) -> HostStep | None:
-        """Return what the host knows of the step in a row of the plan; None if the replicas train side by side."""
-        if self.execution.is_side_by_side:
-            return None
-        return HostStep(self.step, tuple(self._host_lengths[row].tolist()), tuple(self._module_seeds[row].tolist()))
 
     def _run_captured(self, count: int) -> None:
         """Train `count` steps on the GPU.
 
         A CUDA graph captures this function, so all that changes between calls is in device memory.
         """
-        assert self._plan is not None
-        rows = self._plan_row + torch.arange(count, device=self.device)
-        lengths, values = (part.index_select(0, rows) for part in self._plan)
-        strings = self.stream.draw(self._device_step, lengths, self.width)
+        plan = self._plan
+        rows = plan.next_row + torch.arange(count, device=self.device)
+        lengths, values = (part.index_select(0, rows) for part in (plan.lengths, plan.values))
+        strings = self.stream.draw(plan.next_step, lengths, self.width)
         # Of each string, for all steps at once: the scans copy lengths that share memory, in a kernel for each step.
         lengths = lengths[..., None].expand(-1, -1, self.train.batch).contiguous()
         shrinking = self._shrinking(values)
@@ -239,10 +200,9 @@ class TrainingEngine:
             self._train_step(_select_step(strings, i, self.width), lengths[i], values[i], shrinking[i], offset=i)
             for i in range(count)
         ]
-        for total, terms in zip((self._loss_sum, self._correct_sum), zip(*results, strict=True), strict=True):
-            total += torch.stack(terms).sum(0)
-        self._plan_row += count
-        self._device_step += count
+        self._window.add(*(torch.stack(terms).sum(0) for terms in zip(*results, strict=True)))
+        plan.next_row += count
+        plan.next_step += count
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
@@ -260,31 +220,11 @@ class TrainingEngine:
         `shrinking` (R,) are the factors of the decay of the projection; without a projection they are ignored. Return
         the loss (R,) before the step and the number of correct predictions (R,), one for each label.
         """
-        inputs = {"tokens": batch.tokens, "labels": batch.labels}
-        if batch.prefix_labels is not None and batch.ends is not None:
-            inputs |= {"labels": batch.prefix_labels, "ends": batch.ends[:, None].expand_as(batch.prefix_labels)}
-        if lengths is not None and not self.replicas.reads_strings:
-            inputs["lengths"] = lengths
-        if batch.starts is not None:
-            inputs["starts"] = batch.starts
-        for name, noise in self.replicas.noise_shapes(*batch.tokens.shape[1:]).items():
-            is_captured = self.execution.is_captured
-            step = self._device_step + offset if is_captured else torch.tensor(self.step, device=self.device)
-            inputs[f"noise.{name}"] = uniform_numbers(self.stream.seeds, step, NOISE_STREAMS[name], noise)
-        lr, bias1, bias2, attraction, *buffers = values.unbind(-1)
-        if self._transitions is not None:
-            assert batch.states is not None and batch.before is not None
-            inputs |= {"states": batch.states, "before": batch.before, "transitions": self._transitions}
-            inputs["next_state"] = attraction
-        if self._has_centre_loss:
-            # Before the model predicts correctly, the centre loss would hold it at the most frequent label.
-            strength = attraction * self._moving_accuracy**self.train.attraction_gate
-            inputs |= {"attraction": strength, "classes": self._classes}
-        if self._gain_penalty is not None:
-            inputs["gain_penalty"] = self._gain_penalty
+        lr, bias1, bias2, auxiliary, *buffers = values.unbind(-1)
+        inputs = self._loss_inputs(batch, lengths, auxiliary, offset)
         ramped = dict(zip(self.ramped_buffers, buffers, strict=True))
-        loss, correct, gradients = self.replicas.gradient_parts(inputs, ramped, host)
         replicas = self.replicas
+        loss, correct, gradients = replicas.gradient_parts(inputs, ramped, host)
         if self._projection is not None:
             with torch.no_grad():
                 self._projection.mul_(shrinking[:, None, None])
@@ -309,22 +249,49 @@ class TrainingEngine:
             self._moving_accuracy.lerp_(correct / self._labels_per_step, MOVING_AVERAGE_WEIGHT)
         return loss, correct
 
+    def _loss_inputs(
+        self, batch: StringBatch, lengths: Tensor | None, auxiliary: Tensor, offset: int
+    ) -> dict[str, Tensor]:
+        """Return the inputs of the losses (R, ...) by name, see `loss_on_inputs`.
+
+        `auxiliary` (R,) is the scheduled weight of the centre loss, or of the next states. In a CUDA graph, this is the
+        step `offset` after the next one of the plan.
+        """
+        inputs = {"tokens": batch.tokens, "labels": batch.labels}
+        if batch.prefix_labels is not None and batch.ends is not None:
+            inputs |= {"labels": batch.prefix_labels, "ends": batch.ends[:, None].expand_as(batch.prefix_labels)}
+        if lengths is not None and not self.replicas.reads_strings:
+            inputs["lengths"] = lengths
+        if batch.starts is not None:
+            inputs["starts"] = batch.starts
+        for name, noise in self.replicas.noise_shapes(*batch.tokens.shape[1:]).items():
+            is_captured = self.execution.is_captured
+            step = self._plan.next_step + offset if is_captured else torch.tensor(self.step, device=self.device)
+            inputs[f"noise.{name}"] = uniform_numbers(self.stream.seeds, step, NOISE_STREAMS[name], noise)
+        if self._transitions is not None:
+            assert batch.states is not None and batch.before is not None
+            inputs |= {"states": batch.states, "before": batch.before, "transitions": self._transitions}
+            inputs["next_state"] = auxiliary
+        if self._has_centre_loss:
+            # Before the model predicts correctly, the centre loss would hold it at the most frequent label.
+            strength = auxiliary * self._moving_accuracy**self.train.attraction_gate
+            inputs |= {"attraction": strength, "classes": self._classes}
+        if self._gain_penalty is not None:
+            inputs["gain_penalty"] = self._gain_penalty
+        return inputs
+
     def _shrinking(self, values: Tensor) -> Tensor:
         """Return the factors of the decay of the projection, for the scheduled values (..., columns) of steps."""
         lr = values[..., 0]
-        return lr if self._projection is None else torch.exp(-self._projection_decay * lr)
+        return lr if self._projection is None else torch.exp(-self.train.projection_decay * lr)
 
     # -- results -----------------------------------------------------------------------------------------------------
 
     def window(self) -> WindowMeans:
         """Close the logging window and return its means, without waiting for the device."""
         with self._on_device():
-            count = max(self._window_steps, 1)
-            accuracy = self._correct_sum.double() / (count * self._labels_per_step) * 100
-            means = WindowMeans(self.step, self._loss_sum / count, accuracy, self.replicas.alive.clone())
-            self._loss_sum.zero_()
-            self._correct_sum.zero_()
-        self._window_steps = 0
+            means = WindowMeans(self.step, *self._window.means(), self.replicas.alive.clone())
+            self._window.clear()
         if self._cuda_stream is not None:  # a read on the current stream then waits until the means are computed
             torch.cuda.current_stream(self.device).wait_stream(self._cuda_stream)
         return means
@@ -335,25 +302,18 @@ class TrainingEngine:
         On a GPU this waits for the device.
         """
         self.wait()
-        count = max(self._window_steps, 1)
-        loss, accuracy = self._loss_sum / count, self._correct_sum.double() / (count * self._labels_per_step) * 100
-        return self._window_steps, loss.tolist(), accuracy.tolist(), self.replicas.alive.tolist()
+        loss, accuracy = self._window.means()
+        return self._window.steps, loss.tolist(), accuracy.tolist(), self.replicas.alive.tolist()
 
     def window_state(self, replica: int) -> dict[str, Tensor]:
         """Return the sums of the current logging window and the moving accuracy, for a checkpoint."""
         self.wait()
-        # These names are part of the format of checkpoints.
-        sums = {"window.loss": self._loss_sum[replica], "window.right": self._correct_sum[replica]}
-        return sums | {
-            "window.count": torch.tensor(self._window_steps),
-            "window.told": self._moving_accuracy[replica],
-        }
+        # The name is part of the format of checkpoints.
+        return self._window.state(replica) | {"window.told": self._moving_accuracy[replica]}
 
     def load_window_state(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `window_state` returned."""
-        self._loss_sum[replica] = tensors["window.loss"]
-        self._correct_sum[replica] = tensors["window.right"]
-        self._window_steps = int(tensors["window.count"])
+        self._window.load_state(replica, tensors)
         self._moving_accuracy[replica] = tensors["window.told"]
 
     def wait(self) -> None:
@@ -389,10 +349,7 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
     tasks: tuple[Any, ...] = (task.digest,) if needs_same_task else (task.n_symbols, task.n_classes, task.train_length)
     if run.train.targets == "state" and not compares_all_centres(task.minimal.table.size):
         tasks = (*tasks, "many states")
-    train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
-    train = replace(train, shortest=1, curriculum="uniform", sampling="uniform", attraction=float(train.attraction > 0))
-    train = replace(train, gain_penalty=float(train.gain_penalty > 0))
-    return tasks, run.model.without_replica_values(), train
+    return tasks, run.model.without_replica_values(), run.train.without_replica_values()
 
 
 def new_model(run: RunConfig, task: Task | None = None) -> TokenModel:

@@ -22,8 +22,9 @@ from sdssm.runs.folder import EndStatus
 from sdssm.tasks import Task
 from sdssm.training import schedules
 from sdssm.training.deferred_errors import DeferredErrors
-from sdssm.training.engine import STEPS_PER_BLOCK, TrainingEngine, WindowMeans
+from sdssm.training.engine import STEPS_PER_BLOCK, TrainingEngine
 from sdssm.training.execution import ExecutionPlan
+from sdssm.training.logging_window import WindowMeans
 from sdssm.training.memory import empty_device_cache
 from sdssm.training.moving_means import MovingMeans
 from sdssm.training.scheduled_evaluations import ScheduledEvaluations

@@ -99,22 +99,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"not choose weights; set at most {task.train_length}"
         )
     check_labels(task)
-    machine = task.machine
-    if config.model.state_embedding is not None and machine.outputs.tolist() != list(range(machine.n_states)):
-        raise SettingsError(
-            f"state_embedding needs a task whose labels are its states, and those of {task.name} are not; "
-            "choose a group, such as a5"
-        )
-    if config.model.state_embedding is not None and config.train.sampling != "uniform":
-        raise SettingsError(
-            f"sampling is {config.train.sampling!r}, but with state_embedding strings start in random states and are "
-            "uniform; set sampling=uniform"
-        )
-    if config.model.needs_given_state and config.model.state_embedding is None:
-        raise SettingsError(
-            "initial_state is 'given', but training has no initial states to give; set initial_state=learned, or "
-            "state_embedding too"
-        )
+    _check_start_states(config, task)
     longest = task.longest_valid_length(config.train_length)
     if config.train.shortest > longest:
         raise SettingsError(
@@ -148,6 +133,28 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
                     f"{config.model.name} has transitions of {size} x {size}, but the GPU kernels take at most "
                     f"{largest}; make them smaller, or train on the CPU"
                 )
+
+
+def _check_start_states(config: RunConfig, task: Task) -> None:
+    """Refuse strings that start in random states where the model cannot be given them, and models that need them."""
+    if config.model.state_embedding is None:
+        if config.model.needs_given_state:
+            raise SettingsError(
+                "initial_state is 'given', but training has no initial states to give; set initial_state=learned, or "
+                "state_embedding too"
+            )
+        return
+    machine = task.machine
+    if machine.outputs.tolist() != list(range(machine.n_states)):
+        raise SettingsError(
+            f"state_embedding needs a task whose labels are its states, and those of {task.name} are not; "
+            "choose a group, such as a5"
+        )
+    if config.train.sampling != "uniform":
+        raise SettingsError(
+            f"sampling is {config.train.sampling!r}, but with state_embedding strings start in random states and are "
+            "uniform; set sampling=uniform"
+        )
 
 
 def _check_state_targets(config: RunConfig, task: Task) -> None:

@@ -96,10 +96,10 @@ class AnnouncingProgress:
         self._inner, self._lines = inner, lines
         self.update, self.message, self.stop = inner.update, inner.message, inner.stop
 
-    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
+    def start(self, names: Sequence[str], steps: int, first: int, constant: Sequence[float] = ()) -> None:
         for line in self._lines:
             self._inner.message(line)
-        self._inner.start(names, steps, first, chance)
+        self._inner.start(names, steps, first, constant)
 
 
 def progress_for(quiet: bool, *, keep: bool = True) -> Progress:

@@ -13,7 +13,7 @@ from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_range, check_rank, format_shape
 from sdssm.ops.errors import OpsError
-from sdssm.ops.layout import broadcast_leads, flatten_leading
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import promote_under_autocast
 
@@ -57,9 +57,7 @@ def rotary_attention(
     """
     op = "rotary_attention"
     check_rank(op, "qkv", qkv, ("L", "3", "H", "S"))
-    (inputs,) = promote_under_autocast((qkv,))
-    assert inputs is not None
-    qkv = inputs
+    (qkv,) = promote_under_autocast(qkv)
     check_dtypes(op, [("qkv", qkv)])
     length, three, _, size = qkv.shape[-4:]
     if three != 3 or size % 2:
@@ -82,8 +80,8 @@ def rotary_attention(
             return y.expand(*lead, *y.shape[-3:])
         (y,) = OPERATION(
             flatten_leading(qkv, lead, 4, (-1,)),
-            flatten_leading(positions.long(), lead, 1, (-1,)),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (-1,)),
+            flatten_integers(positions, lead, 1, (-1,)),
+            flatten_integers(lengths, lead, 0, (-1,)),
             causal,
             end,
             count,

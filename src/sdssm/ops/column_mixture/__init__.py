@@ -10,7 +10,7 @@ from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_complex, check_device, check_dtypes, check_last_dimensions, check_rank, check_square
 from sdssm.ops.column_mixture import reference
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.linear import linear_map
 from sdssm.ops.prepare import check_length_values, check_lengths, start_state
 
@@ -99,9 +99,9 @@ def column_mixture_scan(
             flatten_leading(dictionary, outer, 3, (replicas,)),
             flatten_leading(weights, lead, 2, row_lead),
             flatten_leading(D, lead, 2, row_lead),
-            None if b is None else flatten_leading(b, lead, 2, row_lead),
-            None if x0 is None else flatten_leading(x0, lead, 1, row_lead),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, row_lead),
+            flatten_leading(b, lead, 2, row_lead),
+            flatten_leading(x0, lead, 1, row_lead),
+            flatten_integers(lengths, lead, 0, row_lead),
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

@@ -20,7 +20,7 @@ from sdssm.ops.checks import (
     check_square,
 )
 from sdssm.ops.column_one_hot import reference
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.prepare import check_length_values, check_lengths, start_state
 
 OPERATION = DifferentiableOperation(
@@ -112,10 +112,10 @@ def column_one_hot_scan(
         states, final = OPERATION(
             flatten_leading(P, outer, 3, (replicas,)),
             flatten_leading(D, outer, 2, (replicas,)),
-            None if tokens is None else flatten_leading(tokens.long(), lead, 1, (replicas, rows)),
-            None if b is None else flatten_leading(b, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_integers(tokens, lead, 1, (replicas, rows)),
+            flatten_leading(b, lead, 2, (replicas, rows)),
+            flatten_leading(x0, lead, 1, (replicas, rows)),
+            flatten_integers(lengths, lead, 0, (replicas, rows)),
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

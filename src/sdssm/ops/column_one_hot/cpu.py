@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sdssm.ops import compiled
 from sdssm.ops.column_one_hot.gradients import step_gradients, table_gradients
+from sdssm.ops.layout import merge_replicas
 from sdssm.ops.transitions import final_state, flush_threshold, previous_states
 
 
@@ -38,7 +39,7 @@ def forward(
     """
     targets = P.argmax(-2)
     index, D_table, targets_table = transition_index(D, tokens), D.resolve_conj().flatten(0, 1), targets.flatten(0, 1)
-    b_rows, x0_rows, ends = (None if tensor is None else tensor.flatten(0, 1) for tensor in (b, resolved(x0), lengths))
+    b_rows, x0_rows, ends = merge_replicas(b, resolved(x0), lengths)
     rows, length = index.shape
     if compiled.is_available() and rows:
         states = _compiled_forward(D_table, targets_table, index, b_rows, x0_rows, ends)
@@ -74,9 +75,8 @@ def backward(
     """Return the gradients of P, D, b and x0."""
     index, D_table, targets_table = transition_index(D, tokens), D.resolve_conj().flatten(0, 1), targets.flatten(0, 1)
     rows, length = index.shape
-    grad_states_rows, grad_final_rows, ends, x0_rows = (
-        None if tensor is None else tensor.flatten(0, 1)
-        for tensor in (resolved(grad_states), resolved(grad_final), lengths, resolved(x0))
+    grad_states_rows, grad_final_rows, ends, x0_rows = merge_replicas(
+        resolved(grad_states), resolved(grad_final), lengths, resolved(x0)
     )
     if compiled.is_available() and rows:
         adjoints, dx0 = _compiled_backward(D_table, targets_table, index, grad_states_rows, grad_final_rows, ends)
@@ -125,16 +125,13 @@ def _compiled_forward(
     D: Tensor, targets: Tensor, index: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
 ) -> Tensor:
     """Return the states (R B, L, N), computed by numba."""
-    from sdssm.ops.column_one_hot import numba_kernels
-
     rows, length = index.shape
     states = D.new_empty(rows, length, D.shape[-1])
     tables = [compiled.as_array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
     optional = compiled.as_array(resolved(b), D, (0, 0, 0)), compiled.as_array(x0, D, (0, 0))
     ends, least = compiled.lengths_array(lengths, rows, length), flush_threshold(D.dtype)
-    compiled.run_over_rows(
-        numba_kernels.forward, rows, 8 * states.numel(), *tables, *optional, ends, least, states.numpy()
-    )
+    kernel = compiled.import_kernels("column_one_hot").forward
+    compiled.run_over_rows(kernel, rows, 8 * states.numel(), *tables, *optional, ends, least, states.numpy())
     return states
 
 
@@ -147,15 +144,12 @@ def _compiled_backward(
     lengths: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the adjoints (R B, L, N) and the gradient of x0 (R B, N), computed by numba."""
-    from sdssm.ops.column_one_hot import numba_kernels
-
     rows, length = index.shape
     adjoints, dx0 = D.new_empty(rows, length, D.shape[-1]), D.new_empty(rows, D.shape[-1])
     tables = [compiled.as_array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
     optional = compiled.as_array(grad_states, D, (0, 0, 0)), compiled.as_array(grad_final, D, (0, 0))
     ends, least = compiled.lengths_array(lengths, rows, length), flush_threshold(D.dtype)
     outputs = adjoints.numpy(), dx0.numpy()
-    compiled.run_over_rows(
-        numba_kernels.backward, rows, 8 * adjoints.numel(), *tables, *optional, ends, least, *outputs
-    )
+    kernel = compiled.import_kernels("column_one_hot").backward
+    compiled.run_over_rows(kernel, rows, 8 * adjoints.numel(), *tables, *optional, ends, least, *outputs)
     return adjoints, dx0

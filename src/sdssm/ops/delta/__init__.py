@@ -13,7 +13,7 @@ from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
 from sdssm.ops.delta import reference
 from sdssm.ops.errors import OpsError
-from sdssm.ops.layout import broadcast_leads, flatten_leading
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast
 
@@ -114,7 +114,7 @@ def _scan(
     """Check the arguments and run the scan; unless outputs are needed, those returned are undefined."""
     _check_steps(op, steps)
     check_rank(op, "q", q, ("L", "H", "Dk"))
-    q, k, v, beta, gate, S0 = _one_dtype(q, k, v, beta, gate, S0)
+    q, k, v, beta, gate, S0 = promote_under_autocast(q, k, v, beta, gate, S0)
     check_dtypes(op, [("q", q), ("k", k), ("v", v), ("beta", beta), ("gate", gate), ("S0", S0)])
     L, H, Dk = q.shape[-3:]
     all_steps = "L" if steps == 1 else f"L*{steps}"
@@ -147,10 +147,10 @@ def _scan(
         rows = (1, math.prod(lead))
         needs_outputs = outputs_needed or chosen != "triton"
         tensors = [
-            None if tensor is None else flatten_leading(tensor, lead, tail, rows)
+            flatten_leading(tensor, lead, tail, rows)
             for _, tensor, tail in (arguments if needs_outputs else [("q", None, 3), *arguments[1:]])
         ]
-        ends = None if lengths is None else flatten_leading(lengths.long(), lead, 0, rows)
+        ends = flatten_integers(lengths, lead, 0, rows)
         needs_grad = needs_gradient(tensors)
         outputs, final = OPERATION(*tensors, ends, steps, needs_grad, chosen)
     final = final.reshape(*lead, H, Dv, Dk)
@@ -173,9 +173,8 @@ def delta_step(
     """
     op = "delta_step"
     check_rank(op, "q", q, ("H", "Dk"))
-    q, k, v, beta, gate, state = _one_dtype(q, k, v, beta, gate, S)
-    assert state is not None
-    check_dtypes(op, [("q", q), ("k", k), ("v", v), ("beta", beta), ("S", state), ("gate", gate)])
+    q, k, v, beta, gate, S = promote_under_autocast(q, k, v, beta, gate, S)
+    check_dtypes(op, [("q", q), ("k", k), ("v", v), ("beta", beta), ("S", S), ("gate", gate)])
     H, Dk = q.shape[-2:]
     check_rank(op, "k", k, ("n", "H", "Dk"))
     n = k.shape[-3]
@@ -184,18 +183,9 @@ def delta_step(
     Dv = v.shape[-1]
     check_last_dimensions(op, "v", v, (n, H, Dv), ("n", "H", "Dv"), "k", k)
     check_last_dimensions(op, "beta", beta, (n, H), ("n", "H"), "k", k)
-    check_last_dimensions(op, "S", state, (H, Dv, Dk), ("H", "Dv", "Dk"), "q", q)
+    check_last_dimensions(op, "S", S, (H, Dv, Dk), ("H", "Dv", "Dk"), "q", q)
     if gate is not None:
         check_last_dimensions(op, "gate", gate, (H,), ("H",), "q", q)
-    broadcast_leads(op, [("q", q, 2), ("k", k, 3), ("v", v, 3), ("beta", beta, 2), ("S", state, 3), ("gate", gate, 1)])
+    broadcast_leads(op, [("q", q, 2), ("k", k, 3), ("v", v, 3), ("beta", beta, 2), ("S", S, 3), ("gate", gate, 1)])
     with backend.no_autocast(q):
-        return reference.step(q, k, v, beta, gate, state)
-
-
-def _one_dtype(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, gate: Tensor | None, S: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Return the arguments in one dtype, as autocast requires."""
-    queries, keys, values, betas, gate, S = promote_under_autocast((q, k, v, beta, gate, S))
-    assert queries is not None and keys is not None and values is not None and betas is not None
-    return queries, keys, values, betas, gate, S
+        return reference.step(q, k, v, beta, gate, S)

@@ -215,12 +215,10 @@ def _compiled_forward(
     steps: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return outputs and final, computed by numba."""
-    from sdssm.ops.delta import numba_kernels
-
     R, B, L, H, Dk = q.shape
     outputs, final = q.new_empty(R, B, L, H, v.shape[-1]), q.new_empty(R, B, H, v.shape[-1], Dk)
     compiled.run_over_rows(
-        numba_kernels.forward, R * B, 2 * L * steps * final.numel(),
+        compiled.import_kernels("delta").forward, R * B, 2 * L * steps * final.numel(),
         *_input_arrays(q, k, v, beta, gate, S0, lengths), steps, flush_threshold(q.dtype),
         outputs.flatten(0, 1).numpy(), final.flatten(0, 1).numpy(),
     )  # fmt: skip
@@ -233,12 +231,10 @@ def _compiled_backward(
     steps: int,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return the gradients, computed by numba."""
-    from sdssm.ops.delta import numba_kernels
-
     R, B, L = q.shape[:3]
     grads = [None if tensor is None else torch.empty_like(tensor) for tensor in (q, k, v, beta, gate, S0)]
     compiled.run_over_rows(
-        numba_kernels.backward, R * B, 8 * k.numel() * v.shape[-1],
+        compiled.import_kernels("delta").backward, R * B, 8 * k.numel() * v.shape[-1],
         _array(grad_outputs, q, 4), _array(grad_final, q, 4),
         *_input_arrays(q, k, v, beta, gate, S0, lengths), steps, checkpoint_interval(L), flush_threshold(q.dtype),
         *(_array(grad, q, rank) for grad, rank in zip(grads, RANKS, strict=True)),

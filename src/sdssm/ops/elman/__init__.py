@@ -15,7 +15,7 @@ from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank, check_square
 from sdssm.ops.elman import reference
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast, start_state
 
@@ -34,14 +34,13 @@ def _validate(
     """Check shapes, dtypes and devices; return W, drive and the state in one dtype."""
     check_rank(op, "W", W, ("N", "N"))
     check_square(op, "W", W)
-    weight, inputs, x = promote_under_autocast((W, drive, x))
-    assert weight is not None and inputs is not None
-    check_dtypes(op, [("W", weight), ("drive", inputs), (x_name, x)])
-    check_rank(op, "drive", inputs, drive_dims)
-    for name, tensor in (("drive", inputs), (x_name, x)):
+    W, drive, x = promote_under_autocast(W, drive, x)
+    check_dtypes(op, [("W", W), ("drive", drive), (x_name, x)])
+    check_rank(op, "drive", drive, drive_dims)
+    for name, tensor in (("drive", drive), (x_name, x)):
         if tensor is not None:
             check_last_dimensions(op, name, tensor, W.shape[-1:], ("N",), "W", W)
-    return weight, inputs, x
+    return W, drive, x
 
 
 def elman_scan(
@@ -79,8 +78,8 @@ def elman_scan(
         states, final = OPERATION(
             W.reshape(1, size, size).contiguous() if replicas == 1 else flatten_leading(W, outer, 2, (replicas,)),
             flatten_leading(drive, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_leading(x0, lead, 1, (replicas, rows)),
+            flatten_integers(lengths, lead, 0, (replicas, rows)),
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from sdssm.ops.layout import merge_replicas
 from sdssm.ops.transitions import final_state, is_past_length
 
 
@@ -14,11 +15,9 @@ def longest_length(lengths: Tensor | None, length: int) -> int:
 
 def past_end_mask(lengths: Tensor, length: int) -> Tensor:
     """Return a mask of the steps past the end of their row: (R, B) -> (R, B, L, 1)."""
-    return is_past_length(lengths.flatten(), length).view(*lengths.shape, length, 1)
+    return is_past_length(lengths, length)[..., None]
 
 
 def last_states(states: Tensor, x0: Tensor | None, lengths: Tensor | None) -> Tensor:
     """Return the state at the end of each row, x0 for a row of length 0: (R, B, L, N) -> (R, B, N)."""
-    start = None if x0 is None else x0.flatten(0, 1)
-    ends = None if lengths is None else lengths.flatten()
-    return final_state(states.flatten(0, 1), start, ends).view(*states.shape[:2], -1)
+    return final_state(*merge_replicas(states, x0, lengths)).view(*states.shape[:2], -1)

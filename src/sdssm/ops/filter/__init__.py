@@ -63,9 +63,7 @@ def causal_filter(
     op = "causal_filter"
     check_rank(op, "x", x, ("B", "L", "C"))
     check_rank(op, "filters", filters, ("T", "C"))
-    inputs, weights, bias, before = promote_under_autocast((x, filters, bias, before))
-    assert inputs is not None and weights is not None
-    x, filters = inputs, weights
+    x, filters, bias, before = promote_under_autocast(x, filters, bias, before)
     check_dtypes(op, [("x", x), ("filters", filters), ("bias", bias), ("before", before)])
     length, channels = x.shape[-2:]
     check_last_dimensions(op, "filters", filters, (channels,), ("C",), "x", x)
@@ -113,7 +111,7 @@ def causal_filter(
             flatten_leading(x, lead, 2, (replicas, rows)),
             flatten_parameter(filters, 2),
             None if bias is None else flatten_parameter(bias, 1),
-            None if before is None else flatten_leading(before, lead, 2, (replicas, rows)),
+            flatten_leading(before, lead, 2, (replicas, rows)),
             vectors,
             size,
             chosen,

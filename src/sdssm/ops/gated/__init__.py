@@ -9,6 +9,7 @@ from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.checks import check_device, check_dtypes, check_integers, check_rank, format_shape
 from sdssm.ops.errors import OpsError
 from sdssm.ops.gated import reference
+from sdssm.ops.layout import as_one_replica
 
 OPERATION = DifferentiableOperation(
     "gated_end",
@@ -75,6 +76,5 @@ def gated_end(
         too_large = V > MOST_SYMBOLS or tokens.shape[1] > MOST_LENGTH
         if not backend.has_fast_kernels(table) or too_large:
             return reference.gated_end(table, first, first_skip, second, second_skip, tokens, lengths)
-        tensors = (table, first, first_skip, second, second_skip, tokens, lengths)
-        (y,) = OPERATION(*(None if tensor is None else tensor[None].contiguous() for tensor in tensors), chosen)
-    return y.squeeze(0)  # its gradient copies nothing, unlike that of y[0]
+        (y,) = OPERATION(*as_one_replica(table, first, first_skip, second, second_skip, tokens, lengths), chosen)
+    return y.squeeze(0)

@@ -15,6 +15,7 @@ from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.checks import check_dtypes, check_rank, format_shape
 from sdssm.ops.errors import OpsError
 from sdssm.ops.implicit import reference
+from sdssm.ops.layout import as_one_replica
 
 TENSORS = (
     "features", "window", "frequency", "weight1", "bias1", "weight2", "bias2", "weight3", "bias3", "last",
@@ -74,5 +75,5 @@ def implicit_taps(
         too_large = max(H, features.shape[1]) > MOST_UNITS or length > MOST_TAPS
         if not backend.has_fast_kernels(features) or too_large:
             return reference.taps(features, window, frequency, layers, last, length)
-        (taps,) = OPERATION(*(tensor[None].contiguous() for tensor in tensors), length, chosen)
-    return taps.squeeze(0)  # its gradient copies nothing, unlike that of taps[0]
+        (taps,) = OPERATION(*as_one_replica(*tensors), length, chosen)
+    return taps.squeeze(0)

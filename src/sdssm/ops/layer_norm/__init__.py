@@ -9,6 +9,7 @@ from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.checks import check_rank, format_shape
 from sdssm.ops.errors import OpsError
+from sdssm.ops.layout import as_one_replica
 from sdssm.ops.residual import LARGEST_WIDTH
 
 OPERATION = DifferentiableOperation(
@@ -38,6 +39,5 @@ def layer_norm(x: Tensor, gain: Tensor | None = None, shift: Tensor | None = Non
     dtypes = {tensor.dtype for tensor in (x, gain, shift) if tensor is not None}
     if not backend.has_kernels(x) or len(dtypes) > 1 or width > LARGEST_WIDTH:
         return functional.layer_norm(x, (width,), gain, shift, epsilon)
-    vectors = (None if vector is None else vector[None].contiguous() for vector in (gain, shift))
-    (y,) = OPERATION(x.reshape(1, -1, width).contiguous(), *vectors, epsilon, "triton")
+    (y,) = OPERATION(x.reshape(1, -1, width).contiguous(), *as_one_replica(gain, shift), epsilon, "triton")
     return y.reshape(x.shape)

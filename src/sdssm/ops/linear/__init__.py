@@ -13,6 +13,7 @@ from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.checks import check_rank, format_shape
 from sdssm.ops.errors import OpsError
+from sdssm.ops.layout import as_one_replica
 from sdssm.ops.linear import reference
 
 OPERATION = DifferentiableOperation(
@@ -50,8 +51,8 @@ def linear_map(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation
     chosen = backend.choose(x)
     if chosen != "triton" or _is_torchs(x, weight, bias):
         return reference.apply(x, weight, bias, activation)
-    flat, bias = x.reshape(1, -1, x.shape[-1]).contiguous(), None if bias is None else bias[None].contiguous()
-    (y,) = OPERATION(flat, weight[None].contiguous(), bias, activation, chosen)
+    flat = x.reshape(1, -1, x.shape[-1]).contiguous()
+    (y,) = OPERATION(flat, *as_one_replica(weight, bias), activation, chosen)
     return y.reshape(*x.shape[:-1], len(weight))
 
 

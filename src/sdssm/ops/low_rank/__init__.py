@@ -12,6 +12,7 @@ from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.checks import check_dtypes, check_rank, format_shape
 from sdssm.ops.errors import OpsError
+from sdssm.ops.layout import as_one_replica
 from sdssm.ops.low_rank import reference
 
 OPERATION = DifferentiableOperation(
@@ -65,6 +66,5 @@ def low_rank_taps(
     with backend.no_autocast(log_dt):
         if not backend.has_fast_kernels(log_dt) or shape[1] > MOST_MODES:
             return reference.taps(log_dt, log_decay, frequency, P, B, C, length)
-        tensors = (log_dt, log_decay, frequency, P, B, C)
-        (taps,) = OPERATION(*(tensor[None].contiguous() for tensor in tensors), length, chosen)
-    return taps.squeeze(0)  # its gradient copies nothing, unlike that of taps[0]
+        (taps,) = OPERATION(*as_one_replica(log_dt, log_decay, frequency, P, B, C), length, chosen)
+    return taps.squeeze(0)

@@ -12,7 +12,7 @@ from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank, format_shape
 from sdssm.ops.errors import OpsError
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.lstm import reference
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast, start_state
@@ -44,15 +44,14 @@ def _validate(
         raise OpsError(
             f"{op}: W has shape {format_shape(W)}; it must be (..., 4N, N), the rows of the gates i, f, g and o stacked"
         )
-    weight, inputs, x, c = promote_under_autocast((W, drive, x, c))
-    assert weight is not None and inputs is not None
-    check_dtypes(op, [("W", weight), ("drive", inputs), (names[0], x), (names[1], c)])
-    check_rank(op, "drive", inputs, drive_dims)
-    check_last_dimensions(op, "drive", inputs, W.shape[-2:-1], ("4N",), "W", W)
+    W, drive, x, c = promote_under_autocast(W, drive, x, c)
+    check_dtypes(op, [("W", W), ("drive", drive), (names[0], x), (names[1], c)])
+    check_rank(op, "drive", drive, drive_dims)
+    check_last_dimensions(op, "drive", drive, W.shape[-2:-1], ("4N",), "W", W)
     for name, tensor in zip(names, (x, c), strict=True):
         if tensor is not None:
             check_last_dimensions(op, name, tensor, W.shape[-1:], ("N",), "W", W)
-    return weight, inputs, x, c
+    return W, drive, x, c
 
 
 def lstm_scan(
@@ -104,9 +103,9 @@ def lstm_scan(
         states, final, cell = OPERATION(
             W.reshape(1, 4 * size, size).contiguous() if replicas == 1 else flatten_leading(W, outer, 2, (replicas,)),
             flatten_leading(drive, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
-            None if c0 is None else flatten_leading(c0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_leading(x0, lead, 1, (replicas, rows)),
+            flatten_leading(c0, lead, 1, (replicas, rows)),
+            flatten_integers(lengths, lead, 0, (replicas, rows)),
             needs_gradient((W, drive, x0, c0)),
             chosen,
         )

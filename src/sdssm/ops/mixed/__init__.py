@@ -14,7 +14,7 @@ from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_device, check_dtypes, check_last_dimensions, check_rank, check_square
 from sdssm.ops.layout import broadcast_leads, flatten_leading
 from sdssm.ops.mixed import reference
-from sdssm.ops.norms import check_p, check_p_values
+from sdssm.ops.norms import check_p, check_p_values, flatten_exponent
 from sdssm.ops.prepare import promote_under_autocast
 
 OPERATION = DifferentiableOperation(
@@ -41,9 +41,7 @@ def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None
     """
     op = "mixed_matrices"
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
-    converted, converted_weights = promote_under_autocast((dictionary, weights))
-    assert converted is not None and converted_weights is not None
-    dictionary, weights = converted, converted_weights
+    dictionary, weights = promote_under_autocast(dictionary, weights)
     check_dtypes(op, [("dictionary", dictionary), ("weights", weights)])
     check_rank(op, "weights", weights, ("V", "K"))
     check_last_dimensions(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
@@ -57,7 +55,7 @@ def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None
         (matrices,) = OPERATION(
             flatten_leading(dictionary, lead, 3, replicas),
             flatten_leading(weights, lead, 2, replicas),
-            flat_exponent(p, lead, dictionary),
+            flatten_exponent(p, lead, dictionary),
             chosen,
         )
     return matrices.reshape(*lead, *matrices.shape[1:])
@@ -75,16 +73,6 @@ def check_arguments(op: str, dictionary: Tensor, p: float | Tensor | None) -> Te
     check_device(op, "p", exponent, "dictionary", dictionary)
     check_p_values(op, exponent)
     return exponent
-
-
-def flat_exponent(p: float | Tensor | None, lead: torch.Size, like: Tensor) -> Tensor | None:
-    """Return p for each replica, (R,), in the dtype of `like`; None without p."""
-    replicas = (math.prod(lead),)
-    if p is None:
-        return None
-    if not isinstance(p, Tensor):
-        return like.new_full(replicas, float(p))
-    return flatten_leading(p.detach().to(like.dtype), lead, 0, replicas)
 
 
 def _run_reference(dictionary: Tensor, weights: Tensor, p: float | Tensor | None, lead: torch.Size) -> Tensor:

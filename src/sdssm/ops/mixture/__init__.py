@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from sdssm.devices import TRITON_LARGEST_MATRIX
 from sdssm.ops import backend
 from sdssm.ops.checks import check_device, check_dtypes, check_last_dimensions, check_rank, check_square, check_states
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.mixture import reference
-from sdssm.ops.norms import check_p, check_p_values
+from sdssm.ops.norms import check_p, check_p_values, flatten_exponent
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -61,9 +60,8 @@ def _check(
     """Check shapes, dtypes and devices; return dictionary, weights, b and the state in one dtype."""
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
     check_square(op, "dictionary", dictionary)
-    converted, converted_weights, b, x = promote_under_autocast((dictionary, weights, b, x))
-    assert converted is not None and converted_weights is not None
-    check_dtypes(op, [("dictionary", converted), ("weights", converted_weights), ("b", b), (x_name, x)])
+    dictionary, weights, b, x = promote_under_autocast(dictionary, weights, b, x)
+    check_dtypes(op, [("dictionary", dictionary), ("weights", weights), ("b", b), (x_name, x)])
     check_rank(op, "weights", weights, form)
     check_last_dimensions(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
     if b is not None:
@@ -75,7 +73,7 @@ def _check(
         check_p(op, p)
         if isinstance(p, Tensor):
             check_device(op, "p", p, "dictionary", dictionary)
-    return converted, converted_weights, b, x
+    return dictionary, weights, b, x
 
 
 def mixture_scan(
@@ -135,29 +133,16 @@ def mixture_scan(
             return states, final
         parameters = [lead_of(dictionary, 3)] if exponent is None else [lead_of(dictionary, 3), exponent.shape]
         outer, replicas, rows = replicas_and_rows(parameters, lead)
-        if exponent is None and p is not None:
-            flat_p: Tensor | None = dictionary.new_full((replicas,), float(p), dtype=_exponent_dtype(dictionary))
-        else:
-            flat_p = (
-                None
-                if exponent is None
-                else flatten_leading(exponent.to(_exponent_dtype(dictionary)), outer, 0, (replicas,))
-            )
         tensors = (
             flatten_leading(dictionary, outer, 3, (replicas,)),
             flatten_leading(weights, lead, 2, (replicas, rows)),
-            None if b is None else flatten_leading(b, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
-            flat_p,
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_leading(b, lead, 2, (replicas, rows)),
+            flatten_leading(x0, lead, 1, (replicas, rows)),
+            flatten_exponent(p, outer, dictionary),
+            flatten_integers(lengths, lead, 0, (replicas, rows)),
         )
         states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)
-
-
-def _exponent_dtype(dictionary: Tensor) -> torch.dtype:
-    """Return the dtype of p, which has at least 32 bits: 1.2 in bfloat16 is 1.203."""
-    return dictionary.dtype if dictionary.dtype in (torch.float32, torch.float64) else torch.float32
 
 
 def mixture_step(

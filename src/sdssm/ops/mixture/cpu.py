@@ -10,6 +10,7 @@ from torch import Tensor
 from sdssm.ops import chunks
 from sdssm.ops.block_diagonal.cpu import BlockTransitions
 from sdssm.ops.compiled import is_available
+from sdssm.ops.layout import merge_replicas
 from sdssm.ops.mixture import compiled
 from sdssm.ops.transitions import Transitions, cut_into_chunks, no_factors, previous_states
 
@@ -220,7 +221,7 @@ def forward(
     dictionary (R, K, N, N), weights (R, B, L, K), b (R, B, L, N), x0 (R, B, N), p (R,), lengths (R, B).
     """
     transitions = transitions_of(dictionary, weights, p)
-    drive, start, steps = (None if tensor is None else tensor.flatten(0, 1) for tensor in (b, x0, lengths))
+    drive, start, steps = merge_replicas(b, x0, lengths)
     states, final, factors = chunks.scan_forward(transitions, drive, start, steps, rescale, mode, like=dictionary)
     norms = transitions.all_norms()
     lead = weights.shape[:3]
@@ -250,31 +251,33 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Return the gradients of dictionary, weights, b (None without b) and x0."""
     transitions = transitions_of(dictionary, weights, p, norms)
-    flat = [None if tensor is None else tensor.flatten(0, 1) for tensor in (grad_states, grad_final, lengths, x0)]
-    flat_states = states.flatten(0, 1)
-    flat_factors = factors.flatten(0, 1) if rescale else factors
+    grad_states, grad_final, start, steps, states = merge_replicas(grad_states, grad_final, x0, lengths, states)
+    factors = factors.flatten(0, 1) if rescale else factors
     if mode != "parallel" and is_available():
         grad_dictionary, grad_weights, adjoints, grad_x0 = compiled.backward(
             dictionary,
             transitions.weights,
             transitions.row_exponents(),
             transitions.norms,
-            *(flat[0], flat[1], flat[3], flat[2]),
-            flat_states,
-            flat_factors,
+            grad_states,
+            grad_final,
+            start,
+            steps,
+            states,
+            factors,
             rescale,
         )
         grad_b = None if b is None else adjoints.reshape(b.shape)
         return grad_dictionary, grad_weights.reshape(weights.shape), grad_b, grad_x0.reshape(*weights.shape[:2], -1)
-    gradients = ParameterGradients(transitions, previous_states(flat_states, flat[3]))
+    gradients = ParameterGradients(transitions, previous_states(states, start))
     if mode == "parallel":
-        adjoints, grad_x0 = chunks.backward(transitions, flat[0], flat[1], flat[2], flat_states, flat_factors, rescale)
-        for steps in transitions.ranges():
-            column_norms = None if transitions.norms is None else transitions.norms[:, steps]
-            gradients.add(steps, transitions.normalised(steps), column_norms, adjoints[:, steps])
+        adjoints, grad_x0 = chunks.backward(transitions, grad_states, grad_final, steps, states, factors, rescale)
+        for times in transitions.ranges():
+            column_norms = None if transitions.norms is None else transitions.norms[:, times]
+            gradients.add(times, transitions.normalised(times), column_norms, adjoints[:, times])
     else:
         adjoints, grad_x0 = transitions.backward(
-            flat[0], flat[1], flat[2], flat_states, flat_factors, rescale, gradients.add
+            grad_states, grad_final, steps, states, factors, rescale, gradients.add
         )
     return (
         gradients.dictionary,

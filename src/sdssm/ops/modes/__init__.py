@@ -12,6 +12,7 @@ from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.checks import check_dtypes, check_rank, format_shape
 from sdssm.ops.errors import OpsError
+from sdssm.ops.layout import as_one_replica
 from sdssm.ops.modes import reference
 
 OPERATION = DifferentiableOperation(
@@ -75,11 +76,5 @@ def modal_taps(
     with backend.no_autocast(log_dt):
         if not backend.has_fast_kernels(log_dt) or length > MOST_TAPS:
             return reference.taps(log_dt, log_decay, frequency, C, B, length, discretisation)
-        tensors = (log_dt, log_decay, frequency, C, B)
-        (taps,) = OPERATION(
-            *(None if tensor is None else tensor[None].contiguous() for tensor in tensors),
-            length,
-            discretisation,
-            chosen,
-        )
-    return taps.squeeze(0)  # its gradient copies nothing, unlike that of taps[0]
+        (taps,) = OPERATION(*as_one_replica(log_dt, log_decay, frequency, C, B), length, discretisation, chosen)
+    return taps.squeeze(0)

@@ -74,10 +74,7 @@ def readout_loss(
     """
     op = "readout_loss"
     check_rank(op, "x", x, ("B", "N"))
-    parts = (x, weight, bias, gain, shift, projection)
-    converted, converted_weight, bias, gain, shift, projection = promote_under_autocast(parts)
-    assert converted is not None and converted_weight is not None
-    x, weight = converted, converted_weight
+    x, weight, bias, gain, shift, projection = promote_under_autocast(x, weight, bias, gain, shift, projection)
     named = [("bias", bias), ("gain", gain), ("shift", shift), ("projection", projection)]
     check_dtypes(op, [("x", x), ("weight", weight), *named])
     check_rank(op, "weight", weight, ("C", "N"))

@@ -9,6 +9,7 @@ from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_rank, format_shape
 from sdssm.ops.errors import OpsError
+from sdssm.ops.layout import as_one_replica
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import promote_under_autocast
 from sdssm.ops.residual import reference
@@ -61,8 +62,7 @@ def residual_norm(
     """
     op = "residual_norm"
     check_rank(op, "h", h, ("D",))
-    promoted = promote_under_autocast((h, x, gain, shift))
-    h, x, gain, shift = (tensor for tensor in promoted if tensor is not None)
+    h, x, gain, shift = promote_under_autocast(h, x, gain, shift)
     check_dtypes(op, [("h", h), ("x", x), ("gain", gain), ("shift", shift)])
     width = h.shape[-1]
     if x.shape != h.shape or gain.shape != (width,) or shift.shape != (width,):
@@ -84,9 +84,7 @@ def residual_norm(
         y, total = OPERATION(
             h.reshape(rows).contiguous(),
             x.reshape(rows).contiguous(),
-            gain[None].contiguous(),
-            shift[None].contiguous(),
-            None if noise is None else noise[None].contiguous(),
+            *as_one_replica(gain, shift, noise),
             slot,
             rate,
             epsilon,

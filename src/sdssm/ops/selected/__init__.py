@@ -12,7 +12,8 @@ from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
 from sdssm.ops.layout import broadcast_leads, flatten_leading
-from sdssm.ops.mixed import check_arguments, flat_exponent, mixed_matrices
+from sdssm.ops.mixed import check_arguments, mixed_matrices
+from sdssm.ops.norms import flatten_exponent
 from sdssm.ops.prepare import promote_under_autocast
 
 OPERATION = DifferentiableOperation(
@@ -38,9 +39,7 @@ def selected_matrices(dictionary: Tensor, selection: Tensor, bias: Tensor, p: fl
     """
     op = "selected_matrices"
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
-    converted, converted_selection, converted_bias = promote_under_autocast((dictionary, selection, bias))
-    assert converted is not None and converted_selection is not None and converted_bias is not None
-    dictionary, selection, bias = converted, converted_selection, converted_bias
+    dictionary, selection, bias = promote_under_autocast(dictionary, selection, bias)
     check_dtypes(op, [("dictionary", dictionary), ("selection", selection), ("bias", bias)])
     check_rank(op, "selection", selection, ("K", "V"))
     K = (dictionary.shape[-3],)
@@ -60,7 +59,7 @@ def selected_matrices(dictionary: Tensor, selection: Tensor, bias: Tensor, p: fl
             flatten_leading(dictionary, lead, 3, replicas),
             flatten_leading(selection, lead, 2, replicas),
             flatten_leading(bias, lead, 1, replicas),
-            flat_exponent(p, lead, dictionary),
+            flatten_exponent(p, lead, dictionary),
             chosen,
         )
     return matrices.reshape(*lead, *matrices.shape[1:])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast
 from sdssm.ops.selective import reference
@@ -36,7 +34,7 @@ def _validate(op: str, arguments: Arguments, time_dims: tuple[str, ...], state_n
     check_rank(op, "x", x, (*time_dims, "D"))
     check_rank(op, "A", A, ("D", "N"))
     names = ("x", "delta", "A", "B", "C", state_name)
-    x, delta, A, B, C, h = cast(Arguments, tuple(promote_under_autocast(arguments)))
+    x, delta, A, B, C, h = promote_under_autocast(*arguments)
     check_dtypes(op, list(zip(names, (x, delta, A, B, C, h), strict=True)))
     time_shape, (D, N) = tuple(x.shape[-len(time_dims) : -1]), A.shape[-2:]
     check_last_dimensions(op, "A", A, (x.shape[-1], N), ("D", "N"), "x", x)
@@ -116,8 +114,8 @@ def selective_scan(
             flatten_leading(A, outer, 2, (replicas,)),
             flatten_leading(B, lead, 2, row_lead),
             flatten_leading(C, lead, 2, row_lead),
-            None if h0 is None else flatten_leading(h0, lead, 2, row_lead),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, row_lead),
+            flatten_leading(h0, lead, 2, row_lead),
+            flatten_integers(lengths, lead, 0, row_lead),
             needs_gradient((x, delta, A, B, C, h0)),
             chosen,
         )

@@ -157,12 +157,10 @@ def _compiled_forward(
     x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return y and final, computed by numba."""
-    from sdssm.ops.selective import numba_kernels
-
     R, rows, L, D = x.shape
     y, final = torch.empty_like(x), x.new_empty(R, rows, D, A.shape[-1])
     compiled.run_over_rows(
-        numba_kernels.forward, R * rows, 4 * L * final.numel(),
+        compiled.import_kernels("selective").forward, R * rows, 4 * L * final.numel(),
         *_input_arrays(x, delta, A, B, C, h0, lengths), rows, flush_threshold(x.dtype),
         y.flatten(0, 1).numpy(), final.flatten(0, 1).numpy(),
     )  # fmt: skip
@@ -174,8 +172,6 @@ def _compiled_backward(
     x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, lengths: Tensor | None,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return the gradients, computed by numba."""
-    from sdssm.ops.selective import numba_kernels
-
     R, rows, L, D = x.shape
     dx, ddelta, dB, dC = (torch.empty_like(tensor) for tensor in (x, x, B, B))
     dA = x.new_empty(R, rows, D, A.shape[-1])
@@ -184,7 +180,7 @@ def _compiled_backward(
     incoming = ((empty if grad is None else grad.flatten(0, 1)).numpy() for grad in (grad_y, grad_final))
     grads = ((empty if grad is None else grad.flatten(0, 1)).numpy() for grad in (dx, ddelta, dA, dB, dC, dh0))
     compiled.run_over_rows(
-        numba_kernels.backward, R * rows, 16 * L * dA.numel(),
+        compiled.import_kernels("selective").backward, R * rows, 16 * L * dA.numel(),
         *incoming, *_input_arrays(x, delta, A, B, C, h0, lengths), rows, flush_threshold(x.dtype), *grads,
     )  # fmt: skip
     return dx, ddelta, dA.sum(1), dB, dC, dh0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
 from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast
 from sdssm.ops.selective_ends import reference
@@ -52,7 +50,7 @@ def selective_end(
     op = "selective_end"
     check_rank(op, "x", x, ("B", "L", "D"))
     check_rank(op, "A", A, ("D", "N"))
-    x, delta, A, B, C = cast(tuple[Tensor, ...], tuple(promote_under_autocast((x, delta, A, B, C))))
+    x, delta, A, B, C = promote_under_autocast(x, delta, A, B, C)
     check_dtypes(op, [("x", x), ("delta", delta), ("A", A), ("B", B), ("C", C)])
     (length, D), N = x.shape[-2:], A.shape[-1]
     check_last_dimensions(op, "A", A, (D, N), ("D", "N"), "x", x)
@@ -89,7 +87,7 @@ def selective_end(
             flatten_leading(A, outer, 2, (replicas,)),
             flatten_leading(B, lead, 2, row_lead),
             flatten_leading(C, lead, 1, row_lead),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, row_lead),
+            flatten_integers(lengths, lead, 0, row_lead),
             needs_gradient((x, delta, A, B, C)),
             chosen,
         )

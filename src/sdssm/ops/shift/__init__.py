@@ -11,6 +11,7 @@ from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.checks import check_dtypes, check_rank, format_shape
 from sdssm.ops.errors import OpsError
+from sdssm.ops.layout import as_one_replica
 from sdssm.ops.shift import reference
 
 OPERATION = DifferentiableOperation(
@@ -43,5 +44,5 @@ def shift_taps(B: Tensor, C: Tensor, *, length: int) -> Tensor:
         too_large = B.shape[1] > MOST_STATES or length > MOST_TAPS
         if not backend.has_fast_kernels(B) or too_large:
             return reference.taps(B, C, length)
-        (taps,) = OPERATION(B[None].contiguous(), C[None].contiguous(), length, chosen)
-    return taps.squeeze(0)  # its gradient copies nothing, unlike that of taps[0]
+        (taps,) = OPERATION(*as_one_replica(B, C), length, chosen)
+    return taps.squeeze(0)

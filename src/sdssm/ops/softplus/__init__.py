@@ -45,8 +45,7 @@ def softplus_map(r: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     op = "softplus_map"
     check_rank(op, "r", r, ("B", "K"))
     check_rank(op, "weight", weight, ("D", "K"))
-    promoted = promote_under_autocast((r, weight, bias))
-    r, weight, bias = (tensor for tensor in promoted if tensor is not None)
+    r, weight, bias = promote_under_autocast(r, weight, bias)
     check_dtypes(op, [("r", r), ("weight", weight), ("bias", bias)])
     check_last_dimensions(op, "weight", weight, r.shape[-1:], ("K",), "r", r)
     check_last_dimensions(op, "bias", bias, weight.shape[-2:-1], ("D",), "weight", weight)

@@ -16,7 +16,7 @@ from sdssm.ops.checks import (
     check_square,
     check_states,
 )
-from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_integers, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -63,9 +63,8 @@ def _check(
     """Check shapes, dtypes and devices; return A, b and the state in one dtype."""
     check_rank(op, "A", A, ("V", "N", "N"))
     check_square(op, "A", A)
-    converted, b, x = promote_under_autocast((A, b, x))
-    assert converted is not None
-    check_dtypes(op, [("A", converted), ("b", b), (x_name, x)])
+    A, b, x = promote_under_autocast(A, b, x)
+    check_dtypes(op, [("A", A), ("b", b), (x_name, x)])
     check_integers(op, "tokens", tokens)
     check_rank(op, "tokens", tokens, form)
     check_device(op, "tokens", tokens, "A", A)
@@ -73,7 +72,7 @@ def _check(
         check_last_dimensions(op, "b", b, A.shape[-3:-1], ("V", "N"), "A", A)
     if x is not None:
         check_last_dimensions(op, x_name, x, A.shape[-1:], ("N",), "A", A)
-    return converted, b, x
+    return A, b, x
 
 
 def token_scan(
@@ -129,10 +128,10 @@ def token_scan(
         outer, replicas, rows = replicas_and_rows(parameters, lead)
         tensors = (
             flatten_leading(A, outer, 3, (replicas,)),
-            None if b is None else flatten_leading(b, outer, 2, (replicas,)),
-            flatten_leading(tokens.long(), lead, 1, (replicas, rows)),
-            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_leading(b, outer, 2, (replicas,)),
+            flatten_integers(tokens, lead, 1, (replicas, rows)),
+            flatten_leading(x0, lead, 1, (replicas, rows)),
+            flatten_integers(lengths, lead, 0, (replicas, rows)),
         )
         states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import chunks, compiled
+from sdssm.ops.layout import merge_replicas
 from sdssm.ops.token import compiled as compiled_token
 from sdssm.ops.transitions import Transitions, cut_into_chunks, final_state, previous_states
 
@@ -94,8 +95,7 @@ def forward(
     A (R, V, N, N), b (R, V, N), tokens (R, B, L), x0 (R, B, N), lengths (R, B).
     """
     transitions = transitions_of(A, tokens)
-    table, index = None if b is None else b.flatten(0, 1), transitions.index
-    start, steps = None if x0 is None else x0.flatten(0, 1), None if lengths is None else lengths.flatten()
+    index, (table, start, steps) = transitions.index, merge_replicas(b, x0, lengths)
     if mode != "parallel" and compiled.is_available():
         states, factors = compiled_token.forward(transitions.pool, index, table, index, start, steps, rescale)
         final = final_state(states, start, steps)
@@ -126,17 +126,16 @@ def backward(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return the gradients of A, b (None without b) and x0."""
     transitions = transitions_of(A, tokens)
-    flat = [None if tensor is None else tensor.flatten(0, 1) for tensor in (grad_states, grad_final, lengths, x0)]
-    flat_states = states.flatten(0, 1)
-    flat_factors = factors.flatten(0, 1) if rescale else factors
+    grad_states, grad_final, start, steps, states = merge_replicas(grad_states, grad_final, x0, lengths, states)
+    factors = factors.flatten(0, 1) if rescale else factors
     adjoints, grad_x0 = chunks.scan_backward(
-        transitions, flat[0], flat[1], flat[2], flat_states, flat_factors, rescale, mode
+        transitions, grad_states, grad_final, steps, states, factors, rescale, mode
     )
     if compiled.is_available():
         count = len(transitions.pool)
-        grad_A, grad_b = compiled_token.sum_by_symbol(count, transitions.index, adjoints, flat_states, flat[3], flat[2])
+        grad_A, grad_b = compiled_token.sum_by_symbol(count, transitions.index, adjoints, states, start, steps)
     else:
-        grad_A, grad_b = sum_by_symbol(transitions, adjoints, previous_states(flat_states, flat[3]))
+        grad_A, grad_b = sum_by_symbol(transitions, adjoints, previous_states(states, start))
     shape = (*tokens.shape[:2], -1)
     return grad_A.reshape(A.shape), None if b is None else grad_b.reshape(b.shape), grad_x0.reshape(shape)
 

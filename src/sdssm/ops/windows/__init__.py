@@ -8,6 +8,7 @@ from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.checks import check_device, check_dtypes, check_integers, check_rank, format_shape
 from sdssm.ops.errors import OpsError
+from sdssm.ops.layout import as_one_replica
 from sdssm.ops.windows import reference
 
 OPERATION = DifferentiableOperation(
@@ -82,6 +83,5 @@ def window_end(
     with backend.no_autocast(table):
         if tokens.shape[1] > MOST_LENGTH or not has_window_kernels(table, weight.shape[1]):
             return reference.window_end(table, weight, bias, kernel, skip, tokens, lengths)
-        tensors = (table, weight, bias, kernel, skip, tokens, lengths)
-        (y,) = OPERATION(*(None if tensor is None else tensor[None].contiguous() for tensor in tensors), chosen)
-    return y.squeeze(0)  # its gradient copies nothing, unlike that of y[0]
+        (y,) = OPERATION(*as_one_replica(table, weight, bias, kernel, skip, tokens, lengths), chosen)
+    return y.squeeze(0)
