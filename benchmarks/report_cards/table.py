@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report_cards_lessons import describe_lessons, list_unmeasured
+from benchmarks.report_cards.lessons import describe_lessons, list_unmeasured
 from sdssm.formatting import format_percent
 
 #: The lengths at which the table shows the accuracy.

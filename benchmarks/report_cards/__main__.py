@@ -15,10 +15,10 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.report_cards_campaign import run_campaign
-from benchmarks.report_cards_complete import complete
-from benchmarks.report_cards_plan import TASKS
-from benchmarks.report_cards_table import write_table
+from benchmarks.report_cards.campaign import run_campaign
+from benchmarks.report_cards.completion import complete
+from benchmarks.report_cards.planning import TASKS
+from benchmarks.report_cards.table import write_table
 from sdssm.models.catalogue import MODELS
 
 

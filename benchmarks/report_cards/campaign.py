@@ -15,8 +15,8 @@ from time import monotonic
 from typing import Any
 
 from benchmarks.campaign import Training, finished, start_worker, train_until
-from benchmarks.report_cards_files import pack_runs, write_cards
-from benchmarks.report_cards_plan import TASKS, PlannedCard, plan
+from benchmarks.report_cards.files import pack_runs, write_cards
+from benchmarks.report_cards.planning import TASKS, PlannedCard, plan
 from sdssm.checking import ReportCard
 from sdssm.runs.schema import versions
 
