@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 
 import sdssm
-from benchmarks.campaign import Training, finished, start_worker, train_until
+from benchmarks.campaign import Training, finished, make_scratch_folder, start_worker, stop_workers, train_until
 from benchmarks.forecast.planning import PlannedRun, one_task_of_each_shape, plan
 from sdssm.models import MODELS, TokenModel
 from sdssm.runs import RunFolder
@@ -123,7 +123,7 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
     started = monotonic()
     end = started + arguments.max_seconds
     models = arguments.models or list(MODELS)
-    root = Path(tempfile.mkdtemp(prefix="forecast-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    root = make_scratch_folder("forecast")
     runs = plan(root, models, arguments.tasks, arguments.steps)
     print(f"{len(runs)} runs of {len(models)} models", flush=True)
     rows: list[dict[str, Any]] = []
@@ -166,9 +166,7 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
         path.write_text(json.dumps({**description, "runs": rows}, separators=(",", ":")))
         print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB", flush=True)
         write_archives(root, rows, arguments.out)
-        for process in list(pool._processes.values()):
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
+        stop_workers(pool)
         shutil.rmtree(root, ignore_errors=True)
     failing = [row for row in rows if row.get("failing_length")]
     print(f"{sum(row['learned'] for row in rows)} runs learned the training lengths, {len(failing)} of them fail later")
