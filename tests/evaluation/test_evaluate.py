@@ -189,7 +189,7 @@ def test_counts_on_prefixes_match_separate_strings(query: bool) -> None:
     strings = EvaluationStrings(get_task("cycle"), 16, 1, torch.device("cpu"))
     (tokens, labels), *_ = strings.blocks(9)
     correct = [(model.last_logits(tokens[:, :end]).argmax(-1) == labels[:, end - 1]).sum() for end in range(1, 10)]
-    counts = correct_counts.count_on_prefixes(model, strings, np.arange(1, 10), np.ones((1, 9), bool))
+    [counts] = correct_counts.count_models_on_prefixes([model], strings, np.arange(1, 10), np.ones((1, 9), bool))
     assert counts.correct.tolist() == correct
     assert counts.scores is not None and counts.scores.sum() == sum(correct)
 

@@ -18,7 +18,6 @@ from sdssm.evaluation.correct_counts import (
     SymbolCallback,
     count_models_on_fresh_strings,
     count_models_on_prefixes,
-    has_growing_states,
     have_growing_states,
     ignore_symbols,
 )
@@ -59,13 +58,6 @@ class _Setup:
     strings: EvaluationStrings
     fresh: bool
     best_constant: np.ndarray  # (K,), in percent
-
-
-def measure_model(
-    model: TokenModel, task: Task, train_length: int, request: EvaluationRequest, meter: SymbolMeter
-) -> RunEvaluation:
-    """Measure a model as a request says; the fields that belong to a run are empty."""
-    return measure_models([model], task, train_length, request, meter)[0]
 
 
 def measure_models(
@@ -193,7 +185,10 @@ def choose_readers(
     longest: int,
     on_read: SymbolCallback = ignore_symbols,
 ) -> list[EvaluatedModel]:
-    """Return what `choose_reader` returns for each of several models with the same settings."""
+    """Return models with the same settings, each in the form in which strings up to a length are read.
+
+    A model whose states would overflow at this length is read in a form that rescales them.
+    """
     linear = [model for model in models if isinstance(model, Classifier) and _can_be_rescaled(model)]
     if len(linear) < len(models):
         return list(models)
@@ -201,13 +196,9 @@ def choose_readers(
     return [RescaledModel(model) if grow else model for model, grow in zip(linear, grows, strict=True)]
 
 
-def choose_reader(
-    model: TokenModel, strings: EvaluationStrings, longest: int, on_read: SymbolCallback = ignore_symbols
-) -> EvaluatedModel:
-    """Return the model, or a form of it that rescales its states if they would overflow at this length."""
-    if not (isinstance(model, Classifier) and _can_be_rescaled(model)):
-        return model
-    return RescaledModel(model) if has_growing_states(model, strings, longest, on_read) else model
+def choose_reader(model: TokenModel, strings: EvaluationStrings, longest: int) -> EvaluatedModel:
+    """Return how one model is read at a length, see `choose_readers`."""
+    return choose_readers([model], strings, longest)[0]
 
 
 def _can_be_rescaled(model: TokenModel) -> bool:

@@ -70,13 +70,6 @@ class StateSample:
         return add_tensor_checksum(save(tensors), {"sdssm": json.dumps({"digest": digest, "sampling": self.sampling})})
 
 
-def sample_states(
-    model: TokenModel, task: Task, longest: int, train_length: int, *, seed: int, sampling: str = "uniform"
-) -> StateSample | None:
-    """Return the states of a model after strings of lengths up to `longest`, see `sample_states_of_models`."""
-    return sample_states_of_models([model], task, longest, train_length, seed=seed, sampling=sampling)[0]
-
-
 def sample_states_of_models(
     models: Sequence[TokenModel],
     task: Task,

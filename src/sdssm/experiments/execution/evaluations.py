@@ -239,11 +239,6 @@ def models_of_files(files: Sequence[EvaluationFile]) -> tuple[SentModel, ...]:
     return send_models(RunFolder.open(folder).config.model for folder in dict.fromkeys(folder for folder, _ in files))
 
 
-def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str) -> None:
-    """Evaluate one run and write one evaluation file into its folder."""
-    evaluate_group([file], spec, device)
-
-
 def evaluate_group(
     files: Sequence[EvaluationFile],
     spec: EvaluationSpec,
