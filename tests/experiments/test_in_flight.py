@@ -19,8 +19,8 @@ import sdssm
 from sdssm.errors import RunError
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
 from sdssm.experiments.execution import evaluations
+from sdssm.experiments.execution.evaluation_files import EvaluationFile
 from sdssm.experiments.execution.evaluations import (
-    EvaluationFile,
     describe_task,
     evaluate_group,
     evaluate_locally,

@@ -15,11 +15,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sdssm.errors import DeviceError
+from sdssm.experiments.execution.evaluation_files import EvaluationFile, missing_files
 from sdssm.experiments.execution.evaluations import (
     EvaluationCallback,
-    EvaluationFile,
     evaluate_locally,
-    missing_files,
     models_of_files,
     start_evaluations,
 )
