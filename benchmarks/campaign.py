@@ -15,7 +15,8 @@ from time import monotonic
 from typing import Any
 
 from sdssm.models.catalogue import default_preset
-from sdssm.runs.schema import create_config, resolve_settings, start_stamp
+from sdssm.runs.provenance import start_stamp
+from sdssm.runs.schema import create_config, resolve_settings
 from sdssm.tasks import get_task
 
 

@@ -21,7 +21,7 @@ from benchmarks.campaign import Training, finished, make_scratch_folder, start_w
 from benchmarks.forecast.planning import PlannedRun, one_task_of_each_shape, plan
 from sdssm.models import MODELS, TokenModel
 from sdssm.runs import RunFolder
-from sdssm.runs.schema import versions
+from sdssm.runs.provenance import versions
 from sdssm.tasks import Task, get_task
 
 #: Archives of weights: bytes of each, and their number.

@@ -17,7 +17,7 @@ from benchmarks.campaign import Training, finished, make_scratch_folder, start_w
 from benchmarks.report_cards.files import pack_runs, write_cards
 from benchmarks.report_cards.planning import TASKS, PlannedCard, plan
 from sdssm.checking import ReportCard
-from sdssm.runs.schema import versions
+from sdssm.runs.provenance import versions
 
 #: The parts of the time at whose end each phase stops.
 PHASES = {"compile": 0.2, "train": 0.53, "cards": 0.88, "costs": 0.96}
