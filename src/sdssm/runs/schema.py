@@ -308,8 +308,8 @@ def _check_machines(machines: Any) -> tuple[str, str | None]:
 def create_config(task: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:
     """Return the config of a new run; it records which sampling "auto" stands for."""
     length = settings.train.train_length or task.train_length
-    if settings.train.sampling == "auto":
-        settings = replace(settings, train=replace(settings.train, sampling=_choose(task, length, settings)))
+    sampling = resolve_sampling(settings, task, length)
+    settings = replace(settings, train=replace(settings.train, sampling=sampling))
     return RunConfig(
         task=task.name,
         digest=task.digest,
@@ -327,8 +327,10 @@ def create_config(task: Task, seed: int, settings: Settings, preset_name: str, b
     )
 
 
-def _choose(task: Task, length: int, settings: Settings) -> str:
-    """Return the sampling that "auto" stands for."""
+def resolve_sampling(settings: Settings, task: Task, length: int) -> str:
+    """Return how the strings of a training up to a length are drawn: the setting, or what its "auto" stands for."""
+    if settings.train.sampling != "auto":
+        return settings.train.sampling
     # Strings that start in random states are uniform: every state is equally likely anyway.
     return "uniform" if settings.model.state_embedding is not None else _choose_sampling(task, length)
 
