@@ -344,6 +344,7 @@ def test_the_command_trains_tabulates_and_shows_stored_results(
         (["--models", "lstm"], "has no --models"),
         (["--no-train"], "leave out --no-train"),
         (["--set", "steps"], "has no value"),
+        (["--set", "steps=1", "steps=2"], "steps is set twice"),
         (["--engine", "ray", "--max-seconds", "5"], "leave it out"),
     ],
 )
