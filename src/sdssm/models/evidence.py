@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sdssm.checksums import FILE_CHECKSUM, ChecksumError
 from sdssm.errors import RunWarning
 from sdssm.files import describe_file_error, format_path, read_regular_file
+from sdssm.means import mean_of_known
 from sdssm.models.model_folder import CERTIFICATE_FILE, EVALUATION_FILE, EVIDENCE_FILE, is_model_folder
 from sdssm.tasks import Task, chance_accuracy
 from sdssm.tasks.label_shares import best_constants
@@ -83,8 +84,7 @@ def _mean_constant(task: Task, max_length: Any) -> float | None:
     """Return what the best constant answer scores over all lengths, for an evaluation that does not contain it."""
     if not isinstance(max_length, int):
         return None
-    known = [share for share in best_constants(task, range(1, max_length + 1)) if share is not None]
-    return sum(known) / len(known) if known else None
+    return mean_of_known(best_constants(task, range(1, max_length + 1)))
 
 
 def find_evidence(model: TokenModel) -> Evidence:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sdssm.errors import RunError, SdssmError
 from sdssm.formatting import format_setting
+from sdssm.means import mean_of_known
 from sdssm.report.differences import training_key
 from sdssm.report.page.identifiers import make_identifier
 from sdssm.report.page.json_fields import LONGEST_NAME, JsonFields, clip_text, round_number, round_percent
@@ -215,9 +216,9 @@ def _read_evaluation(fields: JsonFields) -> StoredEvaluation | None:
         best_constant=nothing,
         balanced=None,
         covering=None,
-        mean=_mean(values),
-        mean_within=_mean([value for length, value in known.items() if length <= train_length]),
-        mean_beyond=_mean([value for length, value in known.items() if length > train_length]),
+        mean=mean_of_known(values),
+        mean_within=mean_of_known([value for length, value in known.items() if length <= train_length]),
+        mean_beyond=mean_of_known([value for length, value in known.items() if length > train_length]),
         first_below_99=fields.whole("first_below_99"),
         chance=fields.number("chance"),
         balanced_mean=None,
@@ -225,11 +226,6 @@ def _read_evaluation(fields: JsonFields) -> StoredEvaluation | None:
         status=fields.name("status"),
         digest=fields.name("digest"),
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _format_values(values: Mapping[str, Any]) -> dict[str, str]:
