@@ -349,7 +349,7 @@ def test_only_seeds_of_the_same_training_are_averaged(tmp_path: Path) -> None:
     assert sorted(curve.seeds for curve in make_curves(result.to_json())) == sorted(
         summary.seeds for summary in result.aggregate
     )
-    assert records.TRAINING_FIELDS == differences.TELLING
+    assert records.TRAINING_FIELDS == differences.TRAINING_KEYS
 
 
 def test_spelling_of_a_task_does_not_matter(tmp_path: Path) -> None:

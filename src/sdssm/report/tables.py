@@ -25,6 +25,8 @@ CONSTANT = "best constant"
 MEASURES = ("balanced", "covering")
 #: How the name of a score starts that is a length and not an accuracy.
 PASSES = "passes "
+#: The file of a results folder that tables are made from.
+RESULTS_FILE = "results.json"
 #: The files of a table, and how each is rendered.
 FORMATS = {"table.csv": to_csv, "table.md": to_markdown, "table.tex": to_latex}
 
@@ -52,7 +54,7 @@ def write_tables(folder: Path, results: Mapping[str, Any] | None = None) -> Tabl
 
 
 def _read_results(folder: Path) -> Mapping[str, Any]:
-    path = folder / "results.json"
+    path = folder / RESULTS_FILE
     try:
         results: Mapping[str, Any] = FILE_CHECKSUM.verify(read_regular_file(path, follow_links=True))[0]
     except (OSError, ChecksumError) as error:

@@ -17,12 +17,11 @@ from sdssm.report.page.page_types import CellData, RunData, TableData
 from sdssm.report.page.run_data import STATUSES, PageRun, summarise_evaluation
 from sdssm.report.page.stored_evaluation import MeasuredValues, StoredEvaluation
 from sdssm.report.page.task_data import load_library_task, task_identifier
-from sdssm.report.tables import PASSES, make_table
+from sdssm.report.tables import PASSES, RESULTS_FILE, make_table
 from sdssm.runs.disk import read_json
 from sdssm.runs.schema import UNRECORDED
 from sdssm.tasks import Task
 
-RESULTS_FILE = "results.json"
 #: Rows, columns and cells of the largest table that is shown.
 MOST_CELLS = 20_000
 
