@@ -35,6 +35,7 @@ from sdssm.evaluation.statistics import (
     bootstrap_over_strings,
     first_below,
     mean,
+    percents,
     wilson_intervals,
 )
 from sdssm.evaluation.symbol_meter import SymbolMeter
@@ -101,7 +102,7 @@ def measure_models(
         if measured_lengths
     }
     constants = best_constants(task, lengths.tolist(), random_start=random_start)
-    best_constant = np.array([math.nan if value is None else value for value in constants])
+    best_constant = np.array(constants, dtype=float)  # None becomes NaN
     setup = _Setup(task, train_length, request, lengths, groups, strings, fresh, best_constant)
     results = []
     for number, (model, reader, counts) in enumerate(zip(models, readers, all_counts, strict=True)):
@@ -156,14 +157,14 @@ def _make_result(
         mean_within=_percent(means[1]),
         mean_beyond=_percent(means[2]),
         first_below_99=first_below(lengths, accuracy, 0.99),
-        accuracy=_percents(accuracy),
+        accuracy=percents(accuracy),
         lengths=tuple(lengths.tolist()) if request.listed else None,
         mean_band=bands[0],
         within_band=bands[1],
         beyond_band=bands[2],
-        accuracy_low=_percents(np.where(known, low, np.nan).round(6)),
-        accuracy_high=_percents(np.where(known, high, np.nan).round(6)),
-        mean_to=_percents(counts.means) if request.listed and counts.means is not None else None,
+        accuracy_low=percents(np.where(known, low, np.nan).round(6)),
+        accuracy_high=percents(np.where(known, high, np.nan).round(6)),
+        mean_to=percents(counts.means) if request.listed and counts.means is not None else None,
         spectral_radius=None if matrices is None else tuple(spectral_radii(matrices.detach())),
         strings=counts.strings,
         string_seed=request.seed,
@@ -244,7 +245,3 @@ def _mean_interval(counts: CorrectCounts, number: int, group: np.ndarray, seed: 
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
-
-
-def _percents(shares: np.ndarray) -> tuple[float, ...]:
-    return tuple((100 * shares).tolist())
