@@ -11,7 +11,7 @@ from typing import Any
 from sdssm.checksums import FILE_CHECKSUM, ChecksumError
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path, read_regular_file
-from sdssm.formatting import format_chance, format_percent
+from sdssm.formatting import count_of, format_chance, format_percent
 from sdssm.report.histories import history_grids
 from sdssm.report.rendering import NOTHING, Grid, Table, to_csv, to_latex, to_markdown, write_table
 
@@ -167,7 +167,7 @@ def _summarize(cells: Sequence[Mapping[str, Any]], describe: Callable[[Mapping[s
 
 
 def _describe_training(cell: Mapping[str, Any]) -> str:
-    return f"{cell['steps']:,} steps, {cell['seeds']} seed{'s' if cell['seeds'] != 1 else ''}"
+    return f"{cell['steps']:,} steps, {count_of(cell['seeds'], 'seed')}"
 
 
 def _describe_device(cell: Mapping[str, Any]) -> str:
