@@ -207,7 +207,7 @@ def _show_groups(options: argparse.Namespace, settings: dict[str, Any], out: Pat
     print()
     print_text(f"{', '.join(devices)} share the groups; the longest start first.")
     if len(groups) < len(devices):
-        print_text(f"There {'is' if len(groups) == 1 else 'are'} fewer groups than devices; a group trains on one.")
+        print_text(f"{count_of(len(groups), 'group')} for {len(devices)} devices: a group trains on one of them.")
 
 
 def _resolve(options: argparse.Namespace, settings: dict[str, Any], task: Task) -> Settings:
