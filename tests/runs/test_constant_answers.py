@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from sdssm.models.evidence import read_evidence
+from sdssm.runs import RunFolder
 from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings
+from sdssm.runs.summary import summarise_run
 from sdssm.tasks import get_task
+from sdssm.training.engine import new_model
 
 
 def config(task: str, preset: str, **values: object) -> RunConfig:
@@ -26,3 +32,15 @@ def test_a_task_that_no_longer_exists_has_the_chance_level() -> None:
     known = config("parity", "scale-free")
     lost = RunConfig.from_json({**known.to_json(), "digest": "0" * 16})
     assert training_constants([lost]) == [50.0]
+
+
+def test_older_evaluations_of_strings_that_start_in_random_states(tmp_path: Path) -> None:
+    """They lack the best constant answer, which is computed when it is shown."""
+    run = RunFolder.create(tmp_path, config("a5", "length-efficiency-5"))
+    run.write_json("evaluation.json", {"task": "a5", "mean": 2.0, "max_length": 5})
+    assert summarise_run(run)["mean_constant"] == pytest.approx(100 / 60)
+    model = new_model(run.config)
+    model.task = run.config.load_task()
+    evidence = read_evidence(tmp_path, model)
+    assert evidence is not None and evidence.evaluation is not None
+    assert evidence.evaluation["best_constant_mean"] == pytest.approx(100 / 60)

@@ -19,7 +19,7 @@ def training_constants(configs: Sequence[RunConfig]) -> list[float]:
     known: dict[tuple[str, int, str, bool], float] = {}
     levels = []
     for config in configs:
-        key = config.digest, config.train_length, config.train.sampling, _has_random_start(config)
+        key = config.digest, config.train_length, config.train.sampling, config.has_random_start
         if key not in known:
             known[key] = _training_constant(config)
         levels.append(known[key])
@@ -31,13 +31,7 @@ def _training_constant(config: RunConfig) -> float:
     try:
         task = config.load_task()
         sampling = resolve_sampling(config.settings, task, config.train_length)
-        random_start = _has_random_start(config)
-        constant = best_constant_in_training(task, config.train_length, sampling, random_start=random_start)
+        constant = best_constant_in_training(task, config.train_length, sampling, random_start=config.has_random_start)
     except SdssmError:
         return chance
     return chance if constant is None else constant
-
-
-def _has_random_start(config: RunConfig) -> bool:
-    """Return whether the training strings start in random states of the automaton."""
-    return config.model.state_embedding is not None

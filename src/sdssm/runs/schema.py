@@ -215,6 +215,11 @@ class RunConfig:
     def train(self) -> TrainSettings:
         return self.settings.train
 
+    @property
+    def has_random_start(self) -> bool:
+        """Whether its strings start in random states of the automaton, whose embeddings the model reads first."""
+        return self.model.state_embedding is not None
+
     def to_json(self) -> dict[str, Any]:
         """Return the contents of config.json."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}

@@ -115,6 +115,7 @@ def _read_evaluation(run: RunFolder) -> dict[str, Any]:
 def _mean_constant(run: RunFolder, evaluation: dict[str, Any]) -> float | None:
     """Return the best constant answer for an evaluation of every length that was made by a version without it."""
     try:
-        return mean_of_known(best_constants(run.config.load_task(), range(1, evaluation["max_length"] + 1)))
+        task, lengths = run.config.load_task(), range(1, evaluation["max_length"] + 1)
+        return mean_of_known(best_constants(task, lengths, random_start=run.config.has_random_start))
     except SdssmError:
         return None
