@@ -153,16 +153,14 @@ def group_files(files: Sequence[EvaluationFile], most: int) -> list[list[Evaluat
 
     The files of a group have one name, and their runs agree in task and model settings.
     """
+    runs = {folder: RunFolder.open(folder) for folder in dict.fromkeys(folder for folder, _ in files)}
+    tasks = list(dict.fromkeys(run.config.digest for run in runs.values()))
     by_key = dict[object, list[EvaluationFile]]()
-    digests = dict[object, str]()
     for folder, name in files:
-        run = RunFolder.open(folder)
-        key = (name, run_key(run))
-        by_key.setdefault(key, []).append((folder, name))
-        digests[key] = run.config.digest
-    places = {digest: place for place, digest in enumerate(dict.fromkeys(digests.values()))}
-    ordered = sorted(by_key, key=lambda key: places[digests[key]])  # a task's tables of strings are computed once
-    return [by_key[key][first : first + most] for key in ordered for first in range(0, len(by_key[key]), most)]
+        by_key.setdefault((name, run_key(runs[folder])), []).append((folder, name))
+    # Task after task: its tables of strings are computed once.
+    ordered = sorted(by_key.values(), key=lambda group: tasks.index(runs[group[0][0]].config.digest))
+    return [group[first : first + most] for group in ordered for first in range(0, len(group), most)]
 
 
 def groups_by_task(groups: Sequence[list[EvaluationFile]]) -> list[list[list[EvaluationFile]]]:
