@@ -21,7 +21,9 @@ RESULTS = Path(__file__).parents[2] / "results" / "forecast"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.forecast", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--train", action="store_true", help="train and measure")
     parser.add_argument("--weights", type=Path, nargs="+", help="folders with forecast.json and archives of weights")
     parser.add_argument("--score", type=Path, nargs="*", help="files with runs; by default the one in the results")

@@ -23,7 +23,9 @@ from sdssm.models.catalogue import MODELS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.report_cards", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--train", action="store_true", help="train all models and measure their cards")
     add("--complete", metavar="FOLDER", type=Path, help="measure what is missing in the cards of this folder")
