@@ -28,7 +28,7 @@ from sdssm.experiments.mlregtest.languages import STUDIED_COUNT, read_language, 
 from sdssm.experiments.mlregtest.length_strings import draw_test_strings
 from sdssm.experiments.mlregtest.proofs import prove_language
 from sdssm.experiments.mlregtest.ray_batches import run_languages_on_ray, run_sent_batch
-from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStore
+from sdssm.experiments.mlregtest.records import FILE, UNPROVED, LanguageRecord, RecordStore
 from sdssm.experiments.mlregtest.reproduction import LanguagePlan, plan_languages, run_languages
 from sdssm.experiments.mlregtest.summary import describe_targets, describe_unnamed, summarise_classes
 from sdssm.experiments.mlregtest.tables import split_parts, write_results
@@ -193,6 +193,17 @@ def test_records_of_other_configurations_and_half_lines_are_ignored(
     assert list(plan.records) == ["mine"] and len(plan.missing) == 3
     other = plan_languages(data, replace(TINY, seed=1), results=tmp_path, languages=["all"])
     assert not other.records
+
+
+def test_a_proof_counts_whatever_the_name_of_its_file(tmp_path: Path, trained: tuple[Path, LanguagePlan]) -> None:
+    """A command with --part has a file of its own, which may be read before that of an earlier command."""
+    proved, folder = trained[1].records["mine"], tmp_path / "mlregtest"
+    assert proved.is_final
+    RecordStore(folder).append([replace(proved, verdict=UNPROVED)])
+    RecordStore(folder, "records-part-1-of-2.jsonl").append([proved])
+    assert RecordStore(folder).load(trained[1].fingerprints)["mine"].is_final
+    [record] = RecordStore(folder).load_all(TINY.fingerprint).values()
+    assert record.is_final
 
 
 def test_parts_are_disjoint_and_complete(data: Path, tmp_path: Path) -> None:
