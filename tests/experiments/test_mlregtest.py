@@ -304,6 +304,18 @@ def test_a_batch_on_a_node_writes_a_file_of_its_own_and_resumes(data: Path, tmp_
     assert [path.read_bytes() for path in folder.glob("records*.jsonl")] == before and len(before) == 1
 
 
+def test_a_batch_of_a_cluster_trains_languages_again_whose_proof_had_not_ended(
+    data: Path, tmp_path: Path, trained: tuple[Path, LanguagePlan]
+) -> None:
+    folder = tmp_path / "mlregtest"
+    RecordStore(folder).append([replace(trained[1].records["mine"], verdict=UNPROVED)])
+    plan = plan_languages(data, TINY, languages=["mine"], results=tmp_path)
+    languages = [read_language(path) for path in plan.missing]
+    share = DeviceShare(device="cpu")
+    assert run_sent_batch(folder, make_mark(folder), languages, TINY, plan.fingerprints, 0, share).messages
+    assert not plan_languages(data, TINY, languages=["mine"], results=tmp_path).missing
+
+
 def test_a_cluster_gets_a_task_for_each_batch(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay()
     monkeypatch.setattr("sdssm.experiments.execution.ray_executor.ray_module", lambda: ray)
