@@ -369,6 +369,7 @@ def test_the_command_trains_tabulates_and_shows_stored_results(
         (["--set", "steps"], "has no value"),
         (["--set", "steps=1", "steps=2"], "steps is set twice"),
         (["--engine", "ray", "--max-seconds", "5"], "leave it out"),
+        (["--engine", "ray", "--keep-weights"], "--keep-weights is for this machine"),
     ],
 )
 def test_bad_options(

@@ -109,8 +109,12 @@ def _check_options(options: argparse.Namespace) -> None:
     for name in OTHERS:
         if getattr(options, name) is not None:
             raise SettingsError(f"{NAME} has no --{name}; leave it out (its own options: sdssm reproduce --help)")
-    if options.engine == "ray" and options.max_seconds is not None:
-        raise SettingsError("--max-seconds is for this machine, but --engine ray trains on others; leave it out")
+    for option, is_given in (
+        ("--max-seconds", options.max_seconds is not None),
+        ("--keep-weights", options.keep_weights),
+    ):
+        if is_given and options.engine == "ray":
+            raise SettingsError(f"{option} is for this machine, but --engine ray trains on others; leave it out")
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:
