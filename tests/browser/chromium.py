@@ -49,12 +49,12 @@ def started_browser(path: str) -> Iterator[Browser]:
 
 def is_local(request: Request) -> bool:
     """Whether a request stays where the page came from: a page is one file, or comes from the studio on 127.0.0.1."""
-    url = urlsplit(request.url)
+    url = urlsplit(str(request.url))
     if url.scheme in ("data", "blob", "about"):
         return True
     if request.is_navigation_request():
         return url.scheme == "file" or url.hostname == "127.0.0.1"
-    page = urlsplit(request.frame.page.url)
+    page = urlsplit(str(request.frame.page.url))
     return url.hostname == "127.0.0.1" and (url.scheme, url.netloc) == (page.scheme, page.netloc)
 
 

@@ -35,7 +35,7 @@ def test_markup_in_names_is_text_in_every_view(page: Page, hostile_page: SampleP
 
 
 def test_the_page_without_scripts_shows_markup_as_text(page: Page, hostile_page: SamplePage) -> None:
-    context = page.context.browser.new_context(java_script_enabled=False)  # type: ignore[union-attr]
+    context = page.context.browser.new_context(java_script_enabled=False)
     plain = context.new_page()
     plain.goto(hostile_page.url)
     expect(plain.locator("table")).to_contain_text(SHOWN.replace("/", "-"), use_inner_text=True)  # in the path

@@ -122,7 +122,7 @@ def test_the_cursor_of_the_chart_follows_a_change_of_length(page: Page, address:
         settle(page)
         plot, cursor = chart.locator(".u-over").bounding_box(), chart.locator(".player-cursor").bounding_box()
         assert plot and cursor
-        return abs(plot["x"] + plot["width"] - cursor["x"])
+        return float(abs(plot["x"] + plot["width"] - cursor["x"]))
 
     page.keyboard.press("End")
     page.get_by_label("symbol 200 of 200").wait_for()
