@@ -108,9 +108,7 @@ class StepModule(nn.Module):
             return None
         states: list[Tensor] = []
         for mixer, like in zip(self.model.mixers, self.template, strict=True):
-            start = getattr(mixer, "_start", None)
-            values = start(None) if callable(start) else None
-            likes = flatten_state(like)
+            likes, values = flatten_state(like), mixer.start_state(None)
             named = [None] * len(likes) if values is None else values if isinstance(values, list) else [values]
             if len(named) != len(likes):
                 return None
@@ -138,7 +136,7 @@ class SymbolStep(StepModule):
             x = rescaled(_apply(A, token, x))
             z = x if self.model.query is None else x @ A[self.model.query].mT
             return self.rescaled._logits(z), (x,)
-        start = self.model.mixers[0].start_state(None if state is None else state[0])  # type: ignore[operator]  # of an SD-SSM
+        start = self.model.mixers[0].start_state(None if state is None else state[0])
         x = symbols.A.new_zeros(symbols.A.shape[-1]) if start is None else start
         x = _apply(symbols.A, token, x.expand(token.shape[0], -1))
         x = x if symbols.b is None else x + symbols.b[token]

@@ -94,7 +94,7 @@ class ComplexDiagonal(StateMixer):
     def scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return complex states: transitions and inputs (B, L, n, 2) -> (B, L, n) and (B, n)."""
         a, b = self._complex(parts)
-        return ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
+        return ops.diagonal_scan(a, b, self.start_state(state), lengths=lengths)
 
     def read(self, states: Tensor) -> Tensor:
         """Return [Re x; Im x]: (..., n) -> (..., 2n)."""
@@ -103,12 +103,12 @@ class ComplexDiagonal(StateMixer):
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         a, b = self._complex(self.parts(u))
-        x = ops.diagonal_step(a, self._start(state), b)
+        x = ops.diagonal_step(a, self.start_state(state), b)
         return self.read(x), x
 
     def _complex(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
         a, *b = (torch.view_as_complex(part.contiguous()) for part in parts)
         return a, b[0] if b else None
 
-    def _start(self, state: Tensor | None) -> Tensor:
+    def start_state(self, state: Tensor | None) -> Tensor:
         return torch.polar(one(self.phase), self.phase) if state is None else state

@@ -83,6 +83,13 @@ class Mixer(nn.Module, ABC):
         """Return the number of parameters that compute input-dependent transitions."""
         return 0
 
+    def start_state(self, state: MixerState) -> MixerState:
+        """Return the state that a sequence starts from: `state` if it is given, else the initial one.
+
+        None stands for a state of zeros, or for a mixer that treats the first input differently.
+        """
+        return state
+
     # -- the two halves, and a step ------------------------------------------------------------------------------------
 
     @abstractmethod

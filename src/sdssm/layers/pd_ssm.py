@@ -102,7 +102,7 @@ class PdSsm(StateMixer):
         """Return complex states: parts (B, L, *) -> (B, L, n) and (B, n)."""
         weights, D, *drive = parts
         b = to_complex(drive[0]) if drive else None
-        return column_mixture_scan(self.dictionary, weights, to_complex(D), b, self._start(state), lengths=lengths)
+        return column_mixture_scan(self.dictionary, weights, to_complex(D), b, self.start_state(state), lengths=lengths)
 
     def scan_symbols(
         self, symbols: tuple[Tensor, ...], tokens: Tensor, state: Tensor | None, lengths: Tensor | None
@@ -111,7 +111,7 @@ class PdSsm(StateMixer):
         weights, D, *drive = symbols
         P = column_softmax(self.dictionary, weights)
         b = to_complex(select_rows(drive[0], tokens)) if drive else None
-        return column_one_hot_scan(P, to_complex(D), tokens, b, self._start(state), lengths=lengths)
+        return column_one_hot_scan(P, to_complex(D), tokens, b, self.start_state(state), lengths=lengths)
 
     def read(self, states: Tensor) -> Tensor:
         """Return [Re x; Im x]: (..., n) -> (..., 2n)."""
@@ -121,10 +121,10 @@ class PdSsm(StateMixer):
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         weights, D, *drive = self.parts(u)
         P = column_softmax(self.dictionary, weights)
-        x = column_one_hot_step(P, to_complex(D), self._start(state), to_complex(drive[0]) if drive else None)
+        x = column_one_hot_step(P, to_complex(D), self.start_state(state), to_complex(drive[0]) if drive else None)
         return self.read(x), x
 
-    def _start(self, state: Tensor | None) -> Tensor:
+    def start_state(self, state: Tensor | None) -> Tensor:
         if state is not None:
             return state
         if self.initial_state is not None:

@@ -81,7 +81,7 @@ class RecurrentNetwork(Mixer):
     ) -> tuple[Tensor, MixerState]:
         """Run over input terms (B, L, G, N) or inputs (B, L, D) -> h (B, L, N), final state."""
         (x,) = parts
-        start = self._start(state)
+        start = self.start_state(state)
         if x.dim() == 4:
             outputs, after = self.scan(x.flatten(-2), start, lengths)
         else:
@@ -102,7 +102,7 @@ class RecurrentNetwork(Mixer):
         (x,) = parts
         if x.dim() != 4:
             return super().mix_end(parts, state, lengths=lengths)
-        after = self.scan(x.flatten(-2), self._start(state), lengths)[1]
+        after = self.scan(x.flatten(-2), self.start_state(state), lengths)[1]
         final: Tensor = after if isinstance(after, Tensor) else after[0]
         return final[:, None]
 
@@ -114,7 +114,7 @@ class RecurrentNetwork(Mixer):
     def run_torch(self, u: Tensor, start: list[Tensor | None]) -> tuple[Tensor, MixerState]:
         """Return outputs and final state, from inputs (B, L, D), with torch's own network."""
 
-    def _start(self, state: MixerState) -> list[Tensor | None]:
+    def start_state(self, state: MixerState) -> list[Tensor | None]:
         """Return the vectors of the initial state; None is zero."""
         if state is None:
             if self.settings.initial_state == "given":
@@ -131,7 +131,7 @@ class RecurrentNetwork(Mixer):
     def _first(self, u: Tensor, state: MixerState) -> list[Tensor]:
         """Return the vectors of the initial state for a step with inputs (B, D): (B, N) each."""
         zero = u.new_zeros(self.settings.state)
-        return [(zero if vector is None else vector).expand(u.shape[0], -1) for vector in self._start(state)]
+        return [(zero if vector is None else vector).expand(u.shape[0], -1) for vector in self.start_state(state)]
 
 
 class Rnn(RecurrentNetwork):

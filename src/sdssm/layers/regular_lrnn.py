@@ -76,13 +76,13 @@ class RegularLrnn(StateMixer):
     def scan(self, parts: tuple[Tensor, ...], state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return states: blocks (B, L, H, S, S), v (B, L, N) -> (B, L, N) and (B, N)."""
         A, v = parts
-        return ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
+        return ops.block_diagonal_scan(A, v, self.start_state(state), lengths=lengths)
 
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), state (B, N) -> output and next state, which are the same."""
         A, v = self.parts(u)
-        x = ops.block_diagonal_step(A, self._start(state), v)
+        x = ops.block_diagonal_step(A, self.start_state(state), v)
         return x, x
 
-    def _start(self, state: Tensor | None) -> Tensor:
+    def start_state(self, state: Tensor | None) -> Tensor:
         return self.initial_state if state is None else state
