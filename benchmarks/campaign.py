@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as FuturesTimeout
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from time import monotonic
 from typing import Any
 
 from sdssm.models.catalogue import default_preset
-from sdssm.runs.schema import create_config, resolve_settings, start_stamp
+from sdssm.runs.provenance import start_stamp
+from sdssm.runs.schema import create_config, resolve_settings
 from sdssm.tasks import get_task
 
 
@@ -27,6 +29,12 @@ class Training:
     seed: int
     steps: int
     folder: Path
+
+
+def make_scratch_folder(name: str) -> Path:
+    """Return a new folder for run folders that are removed at the end, in memory if the system has a place there."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=memory if memory.is_dir() else None))
 
 
 def train_until(root: Path, trainings: Sequence[Training], device: str, end: float) -> None:
@@ -66,3 +74,11 @@ def finished(futures: Mapping[Future[Any], Any], end: float) -> Iterator[Future[
         print("  the time is up", flush=True)
         for future in futures:
             future.cancel()
+
+
+def stop_workers(pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool without waiting for what they are measuring."""
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()

@@ -32,6 +32,7 @@ from sdssm.evaluation import measurement
 from sdssm.evaluation.prepared import PreparedRun
 from sdssm.experiments import Plan, Selection, evaluate_plan, get_spec, make_plans, merge_plans, run_plan
 from sdssm.experiments.execution import evaluations
+from sdssm.experiments.execution.evaluation_files import EvaluationFile
 from sdssm.runs import RunFolder
 from sdssm.tasks.positions import PositionSymbols
 from sdssm.tasks.stream import StringStream
@@ -91,7 +92,7 @@ class EvaluationTimes:
 
     def _timed_group(self, function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
-        def timed(group: Sequence[evaluations.EvaluationFile], *arguments: Any, **options: Any) -> None:
+        def timed(group: Sequence[EvaluationFile], *arguments: Any, **options: Any) -> None:
             thread = self._thread
             thread.task, thread.part = RunFolder.open(group[0][0]).config.task, READING
             thread.since = time.perf_counter(), time.thread_time()

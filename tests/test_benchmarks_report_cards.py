@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import report_cards_plan
-from benchmarks.report_cards_campaign import MEASURED
-from benchmarks.report_cards_complete import is_complete, merge
-from benchmarks.report_cards_files import write_cards
-from benchmarks.report_cards_table import LENGTHS, write_table
+from benchmarks.report_cards import planning
+from benchmarks.report_cards.campaign import MEASURED
+from benchmarks.report_cards.completion import is_complete, merge
+from benchmarks.report_cards.files import write_cards
+from benchmarks.report_cards.table import LENGTHS, write_table
 from sdssm.automata import get_machine
 from sdssm.checking import ReportCard, check
 from sdssm.checking.card_section import TITLES
@@ -19,11 +19,11 @@ RESULTS = Path(__file__).parent.parent / "results" / "report-cards"
 
 
 def test_the_plan_fits_the_time_and_has_every_model(tmp_path: Path) -> None:
-    long = report_cards_plan.plan(tmp_path, MODELS, list(report_cards_plan.TASKS), None, 1_000.0)
-    short = report_cards_plan.plan(tmp_path, MODELS, list(report_cards_plan.TASKS), None, 10.0)
-    assert len(long) == len(MODELS) * len(report_cards_plan.TASKS)
-    assert all(card.steps == report_cards_plan.STEPS[card.model][1] for card in long)
-    used = sum(report_cards_plan.STEPS[card.model][0] * card.steps for card in short) / 1e6 / report_cards_plan.AT_ONCE
+    long = planning.plan(tmp_path, MODELS, list(planning.TASKS), None, 1_000.0)
+    short = planning.plan(tmp_path, MODELS, list(planning.TASKS), None, 10.0)
+    assert len(long) == len(MODELS) * len(planning.TASKS)
+    assert all(card.steps == planning.STEPS[card.model][1] for card in long)
+    used = sum(planning.STEPS[card.model][0] * card.steps for card in short) / 1e6 / planning.AT_ONCE
     assert 5.0 < used < 15.0
     measured = {name for group in MEASURED for name in group}
     assert measured | {"costs"} == set(TITLES)

@@ -29,6 +29,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 #: Import order: a module imports only from its own package and from the packages before it.
 ORDER = [
     "limits",
+    "means",
     "printable",
     "errors",
     "lazy",

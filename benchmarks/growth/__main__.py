@@ -24,7 +24,9 @@ DEVICES = ("cpu", "cuda")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=DEVICES, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--draw", action="store_true", help="only draw the figure from the stored files")
     parser.add_argument("--again", action="store_true", help="measure stored points too")

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from errno import EDQUOT, EFBIG, EINVAL, EIO, EISDIR, ELOOP, ENOSPC
 from pathlib import Path
 
-from sdssm.errors import format_value, most_similar
+from sdssm.errors import OutputError, format_value, most_similar
 
 
 def memory_bytes() -> int:
@@ -133,6 +133,24 @@ def write_together(files: Mapping[Path, bytes], *, durable: bool = True, is_real
                 with suppress(OSError, ValueError):
                     os.unlink(parts[path], dir_fd=folder)
             raise
+
+
+def check_output_folder(path: Path) -> None:
+    """Raise an `OutputError` if there is no folder for a file that a user wants to have, before it is computed."""
+    if not path.parent.is_dir():
+        raise OutputError(
+            f"cannot write {format_path(path)}: there is no folder {format_path(path.parent)}; create it first"
+        )
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a user wants to have, as `write_atomic` does; say why in an `OutputError` if it fails."""
+    try:
+        write_atomic(path, data)
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"cannot write {format_path(path)}: {describe_file_error(error)}; choose another path"
+        ) from None
 
 
 def remove_file(path: Path, *, is_real_folder: bool = False) -> None:

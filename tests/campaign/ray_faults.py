@@ -27,7 +27,7 @@ from unittest.mock import patch
 import torch
 
 from sdssm.experiments import get_executor, get_spec, make_plan, run_plan
-from sdssm.experiments.execution.evaluations import missing_files
+from sdssm.experiments.execution.evaluation_files import missing_files
 from sdssm.runs import RunFolder, find_runs
 from sdssm.training.progress import SilentProgress
 from tests.campaign.kills import ENVIRONMENT, Outcome

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.forecast_plan import plan
-from benchmarks.forecast_score import (
+from benchmarks.forecast.planning import plan
+from benchmarks.forecast.scoring import (
     calibrate,
     fails,
     forecast_length,

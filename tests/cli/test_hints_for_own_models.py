@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sdssm.cli import main, train
+from sdssm.cli import main
+from sdssm.cli.training_results import report_stopped_runs
 from sdssm.models import registry
 from tests.edited_files import edit_text
 from tests.programs import run_command
@@ -48,7 +49,7 @@ def test_the_command_after_ctrl_c_names_the_model(stranger: Path, capsys: Captur
     assert main(("train", "parity", "--model", SUM, "--steps", "2", "--out", "runs", "--quiet", *TINY)) == 0
     status = Path("runs/seed-0/status.json")
     edit_text(status, "finished", "stopped")
-    with pytest.raises(KeyboardInterrupt), train._report_interrupt(Path("runs")):
+    with pytest.raises(KeyboardInterrupt), report_stopped_runs(Path("runs")):
         raise KeyboardInterrupt
     assert capsys.readouterr().err.endswith(f"to continue: sdssm train --resume runs --model {SUM}\n")
 

@@ -83,6 +83,8 @@ def test_show_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         (["tasks", "--jsn"], "sdssm tasks: there is no option --jsn; did you mean --json?"),
         (["--vers"], "sdssm: there is no option --vers; did you mean --version?"),
         (["extract", "runs", "--method", "state"], "sdssm extract: --method is 'state'; did you mean 'states'"),
+        (["extract", "runs", "--lengths", ","], "--lengths: the list of lengths is empty; give some, such as 500,5000"),
+        (["evaluate", "runs", "--lengths", ""], "the list of lengths is empty"),
         (["tasks", "show", "a5", "--length", "x"], "'x' is not a whole number from 1 to 10,000"),
         (
             ["tasks", "show", "a5", "--svg", "a5.svg", "--length", "1000000000000"],

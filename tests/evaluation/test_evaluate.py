@@ -189,7 +189,7 @@ def test_counts_on_prefixes_match_separate_strings(query: bool) -> None:
     strings = EvaluationStrings(get_task("cycle"), 16, 1, torch.device("cpu"))
     (tokens, labels), *_ = strings.blocks(9)
     correct = [(model.last_logits(tokens[:, :end]).argmax(-1) == labels[:, end - 1]).sum() for end in range(1, 10)]
-    counts = correct_counts.count_on_prefixes(model, strings, np.arange(1, 10), np.ones((1, 9), bool))
+    [counts] = correct_counts.count_models_on_prefixes([model], strings, np.arange(1, 10), np.ones((1, 9), bool))
     assert counts.correct.tolist() == correct
     assert counts.scores is not None and counts.scores.sum() == sum(correct)
 
@@ -349,7 +349,7 @@ def test_only_seeds_of_the_same_training_are_averaged(tmp_path: Path) -> None:
     assert sorted(curve.seeds for curve in make_curves(result.to_json())) == sorted(
         summary.seeds for summary in result.aggregate
     )
-    assert records.TRAINING_FIELDS == differences.TELLING
+    assert records.TRAINING_FIELDS == differences.TRAINING_KEYS
 
 
 def test_spelling_of_a_task_does_not_matter(tmp_path: Path) -> None:

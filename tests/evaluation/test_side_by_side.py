@@ -14,14 +14,14 @@ import torch
 import sdssm
 from sdssm.cli import main
 from sdssm.evaluation import correct_counts, group_reading, measurement, prepared
-from sdssm.evaluation.correct_counts import count_by_label, count_models_on_prefixes, count_on_prefixes
+from sdssm.evaluation.correct_counts import count_by_label, count_models_on_prefixes
 from sdssm.evaluation.group_reading import GroupReading
 from sdssm.evaluation.prepared import group_subjects
 from sdssm.evaluation.records import RunEvaluation
 from sdssm.evaluation.request import validate_request
-from sdssm.evaluation.state_sample import sample_states, sample_states_of_models
+from sdssm.evaluation.state_sample import sample_states_of_models
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
-from sdssm.experiments.execution.evaluations import evaluate_file, evaluate_locally, group_files
+from sdssm.experiments.execution.evaluations import evaluate_group, evaluate_locally, group_files
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.layers.settings import AttentionSettings, SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
@@ -73,7 +73,7 @@ def test_prefixes(name: str) -> None:
     groups = np.array([[True, True, True], [True, False, False]])
     results = count_models_on_prefixes(models, strings, LENGTHS, groups)
     for model, result in zip(models, results, strict=True):
-        alone = count_on_prefixes(model, strings, LENGTHS, groups)
+        [alone] = count_models_on_prefixes([model], strings, LENGTHS, groups)
         assert np.array_equal(result.correct, alone.correct)
         assert result.scores is not None and alone.scores is not None
         assert np.array_equal(result.scores, alone.scores)
@@ -171,7 +171,7 @@ def test_states(name: str, sampling: str) -> None:
     models, task = make_models(name, "d4"), get_task("d4")
     together = sample_states_of_models(models, task, 700, 40, seed=1, sampling=sampling)
     for model, sample in zip(models, together, strict=True):
-        alone = sample_states(model, task, 700, 40, seed=1, sampling=sampling)
+        [alone] = sample_states_of_models([model], task, 700, 40, seed=1, sampling=sampling)
         if sample is None or alone is None:
             assert sample is alone and name == "transformer"
         else:
@@ -205,7 +205,7 @@ def test_experiments(runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> 
     names = (EVALUATION_FILE, LENGTHS_FILE)
     files = [(run.path, name) for run in runs for name in names]
     for file in files:
-        evaluate_file(file, spec, "cpu")
+        evaluate_group([file], spec, "cpu")
     alone = [(folder / name).read_bytes() for folder, name in files]
     sizes, done = count_calls(monkeypatch), []
     evaluate_locally(files, spec, "cpu", on_evaluated=lambda count, total: done.append((count, total)))

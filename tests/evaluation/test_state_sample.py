@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import sdssm
 from sdssm.automata import get_machine
 from sdssm.evaluation import evaluate
-from sdssm.evaluation.correct_counts import has_growing_states
+from sdssm.evaluation.correct_counts import have_growing_states
 from sdssm.evaluation.sources import as_token_model
 from sdssm.evaluation.state_sample import (
     FRESH_STRINGS,
@@ -22,7 +22,7 @@ from sdssm.evaluation.state_sample import (
     PREFIX_STRINGS,
     StateSample,
     choose_ladder,
-    sample_states,
+    sample_states_of_models,
 )
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.layers.mixer import flatten_state
@@ -45,7 +45,7 @@ def build(model: str, task: str, values: dict[str, Any], preset: str = "default"
 
 
 def sample(model: TokenModel, task: str | Task, longest: int = 60, sampling: str = "uniform") -> StateSample:
-    result = sample_states(model, get_task(task), longest, 40, seed=1, sampling=sampling)
+    [result] = sample_states_of_models([model], get_task(task), longest, 40, seed=1, sampling=sampling)
     assert result is not None
     return result
 
@@ -137,7 +137,7 @@ def test_states_that_grow_are_read_by_their_direction() -> None:
         (dictionary,) = (value for name, value in model.named_parameters() if name.endswith("dictionary"))
         dictionary.fill_(1.0)  # equal columns of the 4-norm 1: states grow with each symbol
     strings = EvaluationStrings(get_task("parity"), 16, 1, torch.device("cpu"))
-    assert has_growing_states(model, strings, 500)
+    assert have_growing_states([model], strings, 500) == [True]
     result = sample(model, "parity", 500)
     assert bool(result.states.isfinite().all()) and result.states.shape[-1] == 5
 
@@ -205,12 +205,12 @@ def test_a_module_of_others_with_a_state() -> None:
 @pytest.mark.parametrize("kind", [Wide, Growing, Infinite])
 def test_states_that_are_not_stored(kind: type[Counter]) -> None:
     model = as_token_model(kind(), get_task("parity"))
-    assert sample_states(model, get_task("parity"), 60, 40, seed=1) is None
+    assert sample_states_of_models([model], get_task("parity"), 60, 40, seed=1) == [None]
 
 
 def test_models_without_states_have_no_sample() -> None:
     model = build("transformer", "parity", {"layers": 1, "heads": 2})
-    assert sample_states(model, get_task("parity"), 60, 40, seed=1) is None
+    assert sample_states_of_models([model], get_task("parity"), 60, 40, seed=1) == [None]
 
 
 def test_an_evaluation_does_not_fail_because_of_the_sample(tmp_path: Path) -> None:

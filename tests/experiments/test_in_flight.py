@@ -19,10 +19,10 @@ import sdssm
 from sdssm.errors import RunError
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
 from sdssm.experiments.execution import evaluations
+from sdssm.experiments.execution.evaluation_files import EvaluationFile
 from sdssm.experiments.execution.evaluations import (
-    EvaluationFile,
     describe_task,
-    evaluate_file,
+    evaluate_group,
     evaluate_locally,
     group_files,
 )
@@ -162,7 +162,7 @@ def test_the_estimate_of_memory_grows_with_runs_and_lengths(
 def alone(files: list[EvaluationFile]) -> dict[Path, bytes]:
     """The files of each run evaluated by itself; they are removed again."""
     for file in files:
-        evaluate_file(file, SPEC, "cpu")
+        evaluate_group([file], SPEC, "cpu")
     contents = read_files(files)
     remove(contents)
     return contents

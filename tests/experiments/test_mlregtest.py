@@ -28,7 +28,7 @@ from sdssm.experiments.mlregtest.languages import STUDIED_COUNT, read_language, 
 from sdssm.experiments.mlregtest.length_strings import draw_test_strings
 from sdssm.experiments.mlregtest.proofs import prove_language
 from sdssm.experiments.mlregtest.ray_batches import run_languages_on_ray, run_sent_batch
-from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStore
+from sdssm.experiments.mlregtest.records import FILE, UNPROVED, LanguageRecord, RecordStore
 from sdssm.experiments.mlregtest.reproduction import LanguagePlan, plan_languages, run_languages
 from sdssm.experiments.mlregtest.summary import describe_targets, describe_unnamed, summarise_classes
 from sdssm.experiments.mlregtest.tables import split_parts, write_results
@@ -195,6 +195,17 @@ def test_records_of_other_configurations_and_half_lines_are_ignored(
     assert not other.records
 
 
+def test_a_proof_counts_whatever_the_name_of_its_file(tmp_path: Path, trained: tuple[Path, LanguagePlan]) -> None:
+    """A command with --part has a file of its own, which may be read before that of an earlier command."""
+    proved, folder = trained[1].records["mine"], tmp_path / "mlregtest"
+    assert proved.is_final
+    RecordStore(folder).append([replace(proved, verdict=UNPROVED)])
+    RecordStore(folder, "records-part-1-of-2.jsonl").append([proved])
+    assert RecordStore(folder).load(trained[1].fingerprints)["mine"].is_final
+    [record] = RecordStore(folder).load_all(TINY.fingerprint).values()
+    assert record.is_final
+
+
 def test_parts_are_disjoint_and_complete(data: Path, tmp_path: Path) -> None:
     parts = [plan_languages(data, TINY, part=(k, 3), results=tmp_path, languages=["all"]).paths for k in (1, 2, 3)]
     assert sorted(name for part in parts for name in part) == sorted(AUTOMATA)
@@ -293,6 +304,18 @@ def test_a_batch_on_a_node_writes_a_file_of_its_own_and_resumes(data: Path, tmp_
     assert [path.read_bytes() for path in folder.glob("records*.jsonl")] == before and len(before) == 1
 
 
+def test_a_batch_of_a_cluster_trains_languages_again_whose_proof_had_not_ended(
+    data: Path, tmp_path: Path, trained: tuple[Path, LanguagePlan]
+) -> None:
+    folder = tmp_path / "mlregtest"
+    RecordStore(folder).append([replace(trained[1].records["mine"], verdict=UNPROVED)])
+    plan = plan_languages(data, TINY, languages=["mine"], results=tmp_path)
+    languages = [read_language(path) for path in plan.missing]
+    share = DeviceShare(device="cpu")
+    assert run_sent_batch(folder, make_mark(folder), languages, TINY, plan.fingerprints, 0, share).messages
+    assert not plan_languages(data, TINY, languages=["mine"], results=tmp_path).missing
+
+
 def test_a_cluster_gets_a_task_for_each_batch(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay()
     monkeypatch.setattr("sdssm.experiments.execution.ray_executor.ray_module", lambda: ray)
@@ -344,7 +367,9 @@ def test_the_command_trains_tabulates_and_shows_stored_results(
         (["--models", "lstm"], "has no --models"),
         (["--no-train"], "leave out --no-train"),
         (["--set", "steps"], "has no value"),
+        (["--set", "steps=1", "steps=2"], "steps is set twice"),
         (["--engine", "ray", "--max-seconds", "5"], "leave it out"),
+        (["--engine", "ray", "--keep-weights"], "--keep-weights is for this machine"),
     ],
 )
 def test_bad_options(

@@ -14,7 +14,7 @@ import pytest
 
 from sdssm.errors import RunError
 from sdssm.experiments import Selection, Spec, make_plan, make_plans, merge_plans, reuse_runs, run_plan
-from sdssm.experiments.execution.evaluations import missing_files
+from sdssm.experiments.execution.evaluation_files import missing_files
 from sdssm.experiments.execution.ray_executor import RayExecutor, absolute, wait_until_ended
 from sdssm.experiments.execution.ray_jobs import RayJob, run_jobs
 from sdssm.experiments.execution.ray_tasks import TaskOutcome

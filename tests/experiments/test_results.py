@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sdssm.experiments.execution.evaluations import missing_files, read_evaluations
+from sdssm.experiments.execution.evaluation_files import missing_files, read_evaluations
 from sdssm.experiments.execution.executors import LocalExecutor
 from sdssm.experiments.planning.plan import make_plan
 from sdssm.experiments.results.cells import make_cells, shown_runs, t_band

@@ -31,7 +31,7 @@ from sdssm.experiments import (
     run_plan,
     write_results,
 )
-from sdssm.experiments.execution.evaluations import missing_evaluations
+from sdssm.experiments.execution.evaluation_files import missing_evaluations
 from sdssm.experiments.planning.estimates import FILE, StepTime, estimate_plan
 from sdssm.experiments.results.folder import check_results
 from sdssm.experiments.specs.parsing import parse_spec

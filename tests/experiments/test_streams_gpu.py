@@ -9,7 +9,7 @@ import torch
 
 import sdssm
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
-from sdssm.experiments.execution.evaluations import evaluate_file, evaluate_locally
+from sdssm.experiments.execution.evaluations import evaluate_group, evaluate_locally
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.runs import RunFolder
 
@@ -25,7 +25,7 @@ def test_streams_give_the_evaluations_of_one_stream(tmp_path: Path) -> None:
     spec = EvaluationSpec(lengths=(600, 5_000), strings=64)
     files = [(Path(run.path), name) for run in runs for name in (EVALUATION_FILE, LENGTHS_FILE)]
     for file in files:
-        evaluate_file(file, spec, "cuda")
+        evaluate_group([file], spec, "cuda")
     one = [RunFolder.open(folder).read_json(name) for folder, name in files]
     for folder, name in files:
         (folder / name).unlink()

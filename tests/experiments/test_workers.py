@@ -18,7 +18,7 @@ from sdssm.errors import RunError
 from sdssm.evaluation.evaluation import evaluate_subjects
 from sdssm.evaluation.prepared import MOST_MODELS
 from sdssm.experiments import evaluate_plan, make_plan, run_plan
-from sdssm.experiments.execution.evaluations import missing_evaluations
+from sdssm.experiments.execution.evaluation_files import missing_evaluations
 from sdssm.experiments.execution.workers import worker_pool
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.training.signals import interrupt_on_signal

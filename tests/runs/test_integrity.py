@@ -17,7 +17,7 @@ import sdssm
 from sdssm.checksums import FILE_CHECKSUM, add_tensor_checksum
 from sdssm.cli import main
 from sdssm.errors import ModelError, RunError, RunWarning
-from sdssm.experiments.execution.evaluations import read_evaluations
+from sdssm.experiments.execution.evaluation_files import read_evaluations
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.report.page.page_sources import PageSources
 from sdssm.runs import RunFolder, find_runs

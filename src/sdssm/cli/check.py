@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
@@ -25,7 +24,8 @@ from sdssm.cli.options import (
 )
 from sdssm.cli.output import print_facts, print_json, print_text
 from sdssm.errors import OutputError, SettingsError
-from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.files import check_output_folder, describe_file_error, format_path, write_atomic
+from sdssm.means import mean_of_known
 from sdssm.printable import make_lines_printable, make_printable
 
 if TYPE_CHECKING:
@@ -194,10 +194,7 @@ def _find_files(options: argparse.Namespace) -> dict[str, Path]:
     given["json"] = None if options.json in (None, STANDARD_OUTPUT) else Path(options.json)
     for kind, path in given.items():
         if path is not None:
-            if not path.parent.is_dir():
-                raise OutputError(
-                    f"cannot write {format_path(path)}: there is no folder {format_path(path.parent)}; create it first"
-                )
+            check_output_folder(path)
             if path.is_dir():
                 raise OutputError(f"cannot write {format_path(path)}: it is a folder; name a file in it")
             if path.exists() and not options.overwrite:
@@ -285,12 +282,7 @@ def _make_curve(card: ReportCard) -> Any:
         "accuracy": data["accuracy"],
         "chance": card.chance,
         "balanced": data.get("balanced"),
-        "best_constant_mean": _mean_of_known(data["best_constant"]),
+        "best_constant_mean": mean_of_known(data["best_constant"]),
     }
     [curve] = make_curves({"runs": [run]})
     return replace(curve, listed=False)  # ticks at round lengths
-
-
-def _mean_of_known(shares: Sequence[float | None]) -> float | None:
-    known = [share for share in shares if share is not None]
-    return sum(known) / len(known) if known else None

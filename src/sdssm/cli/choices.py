@@ -43,7 +43,7 @@ def describe_choices(task: Task, model: str, preset: str | None, settings: Mappi
 def _describe_targets(task: Task, settings: Mapping[str, Any], *, is_chosen: bool) -> str:
     """Return what a model is trained on: the labels of strings, or the states of the automaton.
 
-    Whoever trains on states uses more than labelled strings, so this is always said.
+    Training on states uses more than labelled strings, so this is always said.
     """
     from sdssm.tasks.coverage import choose_sampling
 

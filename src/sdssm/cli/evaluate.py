@@ -20,6 +20,7 @@ from sdssm.cli.options import (
 )
 from sdssm.cli.output import print_json, print_table, print_text
 from sdssm.printable import make_lines_printable, make_printable
+from sdssm.report.views import VIEWS
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -91,7 +92,7 @@ def add_command(commands: Commands) -> None:
     add("--plot", metavar="FILE", type=Path, help="plot accuracy against length into a .png, .svg or .pdf file")
     add(
         "--view",
-        choices=("auto", "accuracy", "error", "both"),
+        choices=VIEWS,
         default="auto",
         help="what --plot shows: accuracy, the error rate on a logarithmic axis, or both (default: the error rate too "
         "if accuracies are near 100 %%)",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.options import JSON_HELP
+from sdssm.cli.model_options import add_trust_options
+from sdssm.cli.options import JSON_HELP, RUN_HELP
 from sdssm.cli.output import print_table, print_text
 from sdssm.errors import format_value
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sdssm.display import ResultTable
     from sdssm.exact.stored import ExactResult
     from sdssm.runs import RunFolder
@@ -20,6 +20,13 @@ TASK_HELP = "the task, if the folder does not say it, or another task, such as a
 OVERWRITE_HELP = "replace the model in the folder"
 #: The most seconds of a time limit: a year.
 MOST_SECONDS = 31_536_000
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """Add RUN, --task, --model and --trust: the model, its task, and the code that may be imported for it."""
+    parser.add_argument("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
+    parser.add_argument("--task", help=TASK_HELP)
+    add_trust_options(parser)
 
 
 def add_limit_options(parser: argparse.ArgumentParser, what: str) -> None:

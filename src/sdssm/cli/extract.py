@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.exact_options import (
-    TASK_HELP,
     ResultStore,
     add_limit_options,
+    add_source_options,
     add_store_option,
     print_note,
     print_result,
 )
-from sdssm.cli.model_options import add_trust_options, import_models
-from sdssm.cli.options import RUN_HELP, declare_command, parse_lengths, parse_seed, parse_strings, whole_number_between
+from sdssm.cli.model_options import import_models
+from sdssm.cli.options import declare_command, parse_lengths, parse_seed, parse_strings, whole_number_between
 from sdssm.cli.output import check_suffix, print_json
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES, METHOD
 from sdssm.limits import MOST_EXTRACTED
@@ -65,10 +65,8 @@ def add_command(commands: Commands) -> None:
 
 def add_extraction_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say from which model, and how, an automaton is extracted."""
+    add_source_options(parser)
     add = parser.add_argument
-    add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
-    add("--task", help=TASK_HELP)
-    add_trust_options(parser)
     add(
         "--method",
         choices=("states", "lstar"),

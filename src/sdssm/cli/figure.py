@@ -10,6 +10,7 @@ from sdssm.cli.options import declare_command, parse_strings, whole_number_betwe
 from sdssm.cli.output import print_text
 from sdssm.printable import make_printable
 from sdssm.report.figures import FigureOptions
+from sdssm.report.views import VIEWS
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -53,7 +54,7 @@ def add_command(commands: Commands) -> None:
     )
     add(
         "--view",
-        choices=("auto", "accuracy", "error", "both"),
+        choices=VIEWS,
         default=DEFAULTS.view,
         help="what accuracy shows: accuracy, the error rate on a logarithmic axis, or both (default: the error rate "
         "too if accuracies are near 100 %%)",

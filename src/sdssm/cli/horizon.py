@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.exact_options import (
-    TASK_HELP,
     ResultStore,
     add_limit_options,
+    add_source_options,
     add_store_option,
     print_note,
     print_result,
 )
-from sdssm.cli.model_options import add_trust_options, import_models
-from sdssm.cli.options import RUN_HELP, declare_command, parse_length, parse_seed, parse_strings
+from sdssm.cli.model_options import import_models
+from sdssm.cli.options import declare_command, parse_length, parse_seed, parse_strings
 from sdssm.cli.output import print_json
 from sdssm.exact.defaults import LONGEST_MEASURED, MEASURED_SEED, MEASURED_STRINGS
 
@@ -36,10 +35,8 @@ def add_command(commands: Commands) -> None:
         "unless --overwrite is given.",
         examples=["sdssm horizon runs/a5/seed-0 --max-length 100000"],
     )
+    add_source_options(parser)
     add = parser.add_argument
-    add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
-    add("--task", help=TASK_HELP)
-    add_trust_options(parser)
     add(
         "--max-length",
         metavar="N",

@@ -12,7 +12,7 @@ from shlex import join
 from typing import TYPE_CHECKING
 
 from sdssm.cli.exact_options import parse_seconds
-from sdssm.cli.options import parse_parallel, parse_value, split_assignment
+from sdssm.cli.options import collect_settings, parse_parallel
 from sdssm.cli.output import print_table, print_text
 from sdssm.errors import SettingsError, format_value
 from sdssm.experiments.mlregtest.reproduction import NAME
@@ -50,7 +50,7 @@ def add_language_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--at-once", metavar="N", type=parse_parallel, help="languages that train side by side (default: 128, CPU: 8)")
     add("--keep-weights", action="store_true", help="keep the trained models in OUT/mlregtest")
-    add("--set", metavar="NAME=VALUE", nargs="+", action="extend", help="change settings of all languages")
+    add("--set", metavar="NAME=VALUE", nargs="+", action="extend", default=[], help="change settings of all languages")
 
 
 def parse_part(text: str) -> tuple[int, int]:
@@ -109,24 +109,22 @@ def _check_options(options: argparse.Namespace) -> None:
     for name in OTHERS:
         if getattr(options, name) is not None:
             raise SettingsError(f"{NAME} has no --{name}; leave it out (its own options: sdssm reproduce --help)")
-    if options.engine == "ray" and options.max_seconds is not None:
-        raise SettingsError("--max-seconds is for this machine, but --engine ray trains on others; leave it out")
+    for option, is_given in (
+        ("--max-seconds", options.max_seconds is not None),
+        ("--keep-weights", options.keep_weights),
+    ):
+        if is_given and options.engine == "ray":
+            raise SettingsError(f"{option} is for this machine, but --engine ray trains on others; leave it out")
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:
     from sdssm.experiments.mlregtest.configuration import SETTINGS, Configuration
 
-    changes = {}
-    for item in options.set or ():
-        name, value = split_assignment(item)
-        if value is None:
-            raise SettingsError(f"--set {format_value(item)} has no value; write NAME=VALUE, such as --set steps=2000")
-        changes[name] = parse_value(value)
     seeds = options.seeds
     if (isinstance(seeds, int) and seeds != 1) or (isinstance(seeds, list) and len(seeds) != 1):
         raise SettingsError(f"{NAME} trains one seed; give --seeds 1 for seed 0, or --seeds 5, for seed 5")
     seed = seeds[0] if isinstance(seeds, list) else 0
-    return Configuration(settings={**SETTINGS, **changes}, seed=seed, budget=options.budget)
+    return Configuration(settings={**SETTINGS, **collect_settings(options)}, seed=seed, budget=options.budget)
 
 
 def _run(plan: LanguagePlan, configuration: Configuration, options: argparse.Namespace) -> LanguagePlan:

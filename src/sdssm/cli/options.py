@@ -91,6 +91,8 @@ def parse_lengths(text: str) -> list[int]:
     [500, 5000]
     """
     lengths = [parse_length(part.strip()) for part in text.split(",") if part.strip()]
+    if not lengths:
+        raise argparse.ArgumentTypeError("the list of lengths is empty; give some, such as 500,5000")
     if len(lengths) > MOST_LENGTHS:
         raise argparse.ArgumentTypeError(f"{len(lengths):,} lengths are too many; give at most {MOST_LENGTHS:,}")
     return lengths
@@ -210,7 +212,7 @@ def split_assignment(text: str) -> tuple[str, str | None]:
 
 
 def collect_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings given by --set and by the options that are settings themselves."""
+    """Return the settings given by --set and by the options that are settings themselves; each may be given once."""
     settings = {name: getattr(options, name) for name in SETTING_OPTIONS if hasattr(options, name)}
     for item in options.set:
         name, value = split_assignment(item)

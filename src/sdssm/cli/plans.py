@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def show_plans(plans: Sequence[Plan], options: argparse.Namespace) -> None:
     """Print the state of each plan, what is left to train in all of them, and an estimate of the time."""
     from sdssm.experiments import merge_plans
-    from sdssm.experiments.execution.evaluations import missing_evaluations
+    from sdssm.experiments.execution.evaluation_files import missing_evaluations
     from sdssm.experiments.planning.estimates import FILE, estimate_plan
 
     shown = set[Path]()

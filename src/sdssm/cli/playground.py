@@ -10,9 +10,9 @@ from sdssm.cli.options import declare_command
 from sdssm.cli.output import print_text
 from sdssm.cli.report import check_page_path
 from sdssm.errors import RunError
+from sdssm.files import write_output
 from sdssm.formatting import count_of
 from sdssm.printable import make_printable
-from sdssm.report.page.page_files import write_page
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -56,9 +56,9 @@ def _write_playground(options: argparse.Namespace) -> None:
     data, problems = contents.data, [f"{problem['path']}: {problem['message']}" for problem in contents.problems]
     if not data["entries"]:
         raise RunError(f"there is no model to play with; {problems[0] if problems else 'train one with sdssm train'}")
-    text = render_page("playground", data["title"], data)
-    write_page(options.out, text)
-    size = f"{len(text.encode()) / 1e6:.1f} MB"
+    page = render_page("playground", data["title"], data).encode()
+    write_output(options.out, page)
+    size = f"{len(page) / 1e6:.1f} MB"
     print(f"{make_printable(str(options.out))}: {count_of(len(data['entries']), 'model')}; {size}")
     for problem in problems:
         print_text(f"left out: {problem}")

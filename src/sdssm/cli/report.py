@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.options import declare_command, parse_number
 from sdssm.cli.output import check_suffix, print_text, quote_argument
-from sdssm.errors import OutputError
-from sdssm.files import format_path
+from sdssm.files import check_output_folder
 from sdssm.formatting import count_of
 from sdssm.printable import make_printable
-from sdssm.report.page.page_files import MAX_MB
+from sdssm.report.page.page_size import MAX_MB
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -109,7 +108,4 @@ def _print_gaps(data: ReportData) -> None:
 def check_page_path(path: Path) -> None:
     """Raise an error if a page cannot be written as this file, before anything is read."""
     check_suffix("--out", path, (".html", ".htm"), "a page")
-    if not path.parent.is_dir():
-        raise OutputError(
-            f"cannot write {format_path(path)}: there is no folder {format_path(path.parent)}; create it first"
-        )
+    check_output_folder(path)

@@ -96,7 +96,7 @@ def _verify_runs(options: argparse.Namespace) -> None:
         print_table(("folder", "state", "files", "not intact"), [_check_row(item) for item in checks])
         for check in checks:
             for file in check.files:
-                if file.state in ("damaged", "missing"):
+                if file.is_damaged:
                     text = file.detail if str(check.path) in file.detail else f"{check.path / file.name}: {file.detail}"
                     print(f"{file.state}: {text}")
     if any(check.is_damaged for check in checks):

@@ -58,17 +58,6 @@ def ignore_symbols(count: int) -> None:
     """Do nothing: the default of callbacks."""
 
 
-def count_on_prefixes(
-    model: EvaluatedModel,
-    strings: EvaluationStrings,
-    lengths: np.ndarray,
-    groups: np.ndarray,
-    on_read: SymbolCallback = ignore_symbols,
-) -> CorrectCounts:
-    """Evaluate one model on one set of strings at all of their prefixes, see `count_models_on_prefixes`."""
-    return count_models_on_prefixes([model], strings, lengths, groups, on_read)[0]
-
-
 def count_models_on_prefixes(
     models: Sequence[EvaluatedModel],
     strings: EvaluationStrings,
@@ -198,17 +187,13 @@ def count_by_label(
     return correct.cpu().numpy(), drawn.cpu().numpy(), overflowed.cpu().numpy()
 
 
-def has_growing_states(
-    model: Classifier, strings: EvaluationStrings, longest: int, on_read: SymbolCallback = ignore_symbols
-) -> bool:
-    """Whether states after strings of this length are too large to be squared, measured on a few strings."""
-    return have_growing_states([model], strings, longest, on_read)[0]
-
-
 def have_growing_states(
     models: Sequence[Classifier], strings: EvaluationStrings, longest: int, on_read: SymbolCallback = ignore_symbols
 ) -> list[bool]:
-    """Return for each model whether its states grow, see `has_growing_states`."""
+    """Return for each model whether its states after strings of this length are too large to be squared.
+
+    It is measured on a few strings.
+    """
     if strings.shortest_length > longest:
         return [False] * len(models)
     tokens, _, starts = next(replace(strings, count=PROBED_STRINGS).draw_fresh(longest))

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import SdssmError
-from sdssm.layers.settings import is_catalogue_model
-from sdssm.models.registry import registered_entry
 from sdssm.models.settings import unchanged_settings
+from sdssm.runs.comparison import WITHOUT_EFFECT, differing_values, known_model_name
 from sdssm.runs.events import to_json_value
 from sdssm.runs.schema import Settings, resolve_settings
 from sdssm.tasks import Task
 from sdssm.tasks.library import get_library_task
 
-#: Settings without influence on what is learned, and train_length, which has its own field in a record.
-NOT_COMPARED = ("checkpoint_every", "log_every", "train_length")
+#: Settings that are not compared: those without effect, and train_length, which has its own field in a record.
+NOT_COMPARED = (*WITHOUT_EFFECT, "train_length")
 
 
 def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[str, Any]:
@@ -30,21 +29,13 @@ def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[
     >>> changed_settings(resolve_settings("sd-ssm", "paper", "a5", {"lr": 0.01}), "paper", "a5")
     {'lr': 0.01}
     """
-    base = Settings(model=unchanged_settings(settings.model))
-    name = settings.model.name
-    entry = registered_entry(name, settings.model.import_path)
-    # A name that a folder records is not looked up unless it is known: that might import code.
-    is_known = entry is not None or is_catalogue_model(name, settings.model.import_path)
-    if preset is not None and is_known:
+    base, name = Settings(model=unchanged_settings(settings.model)), known_model_name(settings.model)
+    if preset is not None and name is not None:
         with suppress(SdssmError):  # this version may not have the preset: then compare with the defaults
-            base = resolve_settings(name if entry is None else entry.name, preset, task)
-    values, base_values = _flatten(settings), _flatten(base)
-    changed = {name: value for name, value in values.items() if name not in base_values or base_values[name] != value}
-    return to_json_value(changed)  # type: ignore[no-any-return]  # of a dict it is a dict
-
-
-def _flatten(settings: Settings) -> dict[str, Any]:
-    return {name: value for name, value in settings.values_by_name().items() if name not in NOT_COMPARED}
+            base = resolve_settings(name, preset, task)
+    changed = differing_values(settings.values_by_name(), base.values_by_name())
+    compared = {name: value for name, value in changed.items() if name not in NOT_COMPARED}
+    return to_json_value(compared)  # type: ignore[no-any-return]  # of a dict it is a dict
 
 
 def canonical_task_name(task: Task) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -143,29 +144,45 @@ def evaluate_subjects(
         meter = SymbolMeter(names, symbols, reporter)
         for group in groups:
             meter.start_next(len(group))
-            prepared = dict[int, PreparedRun]()
-            try:
-                for number in group:
-                    try:
-                        prepared[number] = prepare(subjects[number], task, request, trust=trust)
-                    except EXPECTED as error:
-                        on_error(subjects[number], error)
+            with _prepare_group(subjects, group, task, request, trust=trust, on_error=on_error) as prepared:
                 outcomes = _measure_group(prepared, request, meter)
                 states = _sample_states(prepared, outcomes)
-                for number, measured in outcomes.items():
+                for number, outcome in outcomes.items():
+                    if isinstance(outcome, SdssmError):
+                        on_error(subjects[number], outcome)
+                        continue
                     try:
-                        if isinstance(measured, SdssmError):
-                            raise measured
-                        results[number] = prepared[number].finish(measured, states[number], overwrite=overwrite)
+                        results[number] = prepared[number].finish(outcome, states[number], overwrite=overwrite)
                     except EXPECTED as error:
                         on_error(subjects[number], error)
                         continue
                     if on_result is not None:
                         on_result(results[number])
-            finally:
-                for run in prepared.values():
-                    run.release()
     return [results[number] for number in sorted(results)]
+
+
+@contextmanager
+def _prepare_group(
+    subjects: Sequence[EvaluatedSubject],
+    group: Sequence[int],
+    task: str | Task | Machine | None,
+    request: EvaluationRequest,
+    *,
+    trust: bool,
+    on_error: Callable[[EvaluatedSubject, SdssmError], None],
+) -> Iterator[dict[int, PreparedRun]]:
+    """Provide the subjects of a group, loaded, by their numbers; models of the caller go back to their device."""
+    prepared = dict[int, PreparedRun]()
+    try:
+        for number in group:
+            try:
+                prepared[number] = prepare(subjects[number], task, request, trust=trust)
+            except EXPECTED as error:
+                on_error(subjects[number], error)
+        yield prepared
+    finally:
+        for run in prepared.values():
+            run.release()
 
 
 def _measure_group(

@@ -18,7 +18,6 @@ from sdssm.evaluation.correct_counts import (
     SymbolCallback,
     count_models_on_fresh_strings,
     count_models_on_prefixes,
-    has_growing_states,
     have_growing_states,
     ignore_symbols,
 )
@@ -36,6 +35,7 @@ from sdssm.evaluation.statistics import (
     bootstrap_over_strings,
     first_below,
     mean,
+    percents,
     wilson_intervals,
 )
 from sdssm.evaluation.symbol_meter import SymbolMeter
@@ -59,13 +59,6 @@ class _Setup:
     strings: EvaluationStrings
     fresh: bool
     best_constant: np.ndarray  # (K,), in percent
-
-
-def measure_model(
-    model: TokenModel, task: Task, train_length: int, request: EvaluationRequest, meter: SymbolMeter
-) -> RunEvaluation:
-    """Measure a model as a request says; the fields that belong to a run are empty."""
-    return measure_models([model], task, train_length, request, meter)[0]
 
 
 def measure_models(
@@ -109,7 +102,7 @@ def measure_models(
         if measured_lengths
     }
     constants = best_constants(task, lengths.tolist(), random_start=random_start)
-    best_constant = np.array([math.nan if value is None else value for value in constants])
+    best_constant = np.array(constants, dtype=float)  # None becomes NaN
     setup = _Setup(task, train_length, request, lengths, groups, strings, fresh, best_constant)
     results = []
     for number, (model, reader, counts) in enumerate(zip(models, readers, all_counts, strict=True)):
@@ -164,14 +157,14 @@ def _make_result(
         mean_within=_percent(means[1]),
         mean_beyond=_percent(means[2]),
         first_below_99=first_below(lengths, accuracy, 0.99),
-        accuracy=_percents(accuracy),
+        accuracy=percents(accuracy),
         lengths=tuple(lengths.tolist()) if request.listed else None,
         mean_band=bands[0],
         within_band=bands[1],
         beyond_band=bands[2],
-        accuracy_low=_percents(np.where(known, low, np.nan).round(6)),
-        accuracy_high=_percents(np.where(known, high, np.nan).round(6)),
-        mean_to=_percents(counts.means) if request.listed and counts.means is not None else None,
+        accuracy_low=percents(np.where(known, low, np.nan).round(6)),
+        accuracy_high=percents(np.where(known, high, np.nan).round(6)),
+        mean_to=percents(counts.means) if request.listed and counts.means is not None else None,
         spectral_radius=None if matrices is None else tuple(spectral_radii(matrices.detach())),
         strings=counts.strings,
         string_seed=request.seed,
@@ -193,7 +186,10 @@ def choose_readers(
     longest: int,
     on_read: SymbolCallback = ignore_symbols,
 ) -> list[EvaluatedModel]:
-    """Return what `choose_reader` returns for each of several models with the same settings."""
+    """Return models with the same settings, each in the form in which strings up to a length are read.
+
+    A model whose states would overflow at this length is read in a form that rescales them.
+    """
     linear = [model for model in models if isinstance(model, Classifier) and _can_be_rescaled(model)]
     if len(linear) < len(models):
         return list(models)
@@ -201,13 +197,9 @@ def choose_readers(
     return [RescaledModel(model) if grow else model for model, grow in zip(linear, grows, strict=True)]
 
 
-def choose_reader(
-    model: TokenModel, strings: EvaluationStrings, longest: int, on_read: SymbolCallback = ignore_symbols
-) -> EvaluatedModel:
-    """Return the model, or a form of it that rescales its states if they would overflow at this length."""
-    if not (isinstance(model, Classifier) and _can_be_rescaled(model)):
-        return model
-    return RescaledModel(model) if has_growing_states(model, strings, longest, on_read) else model
+def choose_reader(model: TokenModel, strings: EvaluationStrings, longest: int) -> EvaluatedModel:
+    """Return how one model is read at a length, see `choose_readers`."""
+    return choose_readers([model], strings, longest)[0]
 
 
 def _can_be_rescaled(model: TokenModel) -> bool:
@@ -253,7 +245,3 @@ def _mean_interval(counts: CorrectCounts, number: int, group: np.ndarray, seed: 
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
-
-
-def _percents(shares: np.ndarray) -> tuple[float, ...]:
-    return tuple((100 * shares).tolist())

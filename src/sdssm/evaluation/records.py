@@ -21,9 +21,9 @@ READ_PREFIXES, READ_FRESH = "prefixes", "fresh"
 TRAINING_FIELDS = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
 #: The fields of a run that are repeated in each row of a data frame.
 RECORD_FIELDS = ("task", "model", "preset", "seed", "folder", "status", "train_length", "chance")
-#: The properties of a run that its JSON has besides its fields.
 #: A model fails at a length if its accuracy there is below this many percent.
 FAILING = 99.0
+#: The properties of a run that its JSON has besides its fields.
 HEADLINE_FIELDS = ("headline", "headline_name", "headline_chance")
 
 

@@ -15,9 +15,6 @@ from sdssm.errors import SdssmError, format_value
 from sdssm.evaluation.sampled_accuracy import MEASURES
 from sdssm.limits import LARGEST_SEED, LONGEST_STRING, MOST_STRINGS
 
-#: Limits of a request.
-MOST_LENGTH, MOST_SEED = LONGEST_STRING, LARGEST_SEED
-
 
 class EvaluationError(SdssmError):
     """An evaluation that cannot be carried out."""
@@ -56,7 +53,7 @@ def validate_request(
         lengths=_validate_lengths(max_length, lengths),
         listed=lengths is not None,
         strings=_validate_range("strings", strings, 1, MOST_STRINGS),
-        seed=_validate_range("seed", seed, 0, MOST_SEED),
+        seed=_validate_range("seed", seed, 0, LARGEST_SEED),
         fresh=fresh,
         measures=_validate_measures(measures),
         device=None if isinstance(device, str) and device == "auto" else resolve_device(device),
@@ -65,14 +62,14 @@ def validate_request(
 
 def _validate_lengths(max_length: int | None, lengths: Sequence[int] | int | None) -> np.ndarray | None:
     """Return the lengths in ascending order without duplicates, or None if none were given."""
+    if lengths is None and max_length is None:
+        return None
     if lengths is None:
-        return (
-            None if max_length is None else np.arange(1, _validate_range("max_length", max_length, 1, MOST_LENGTH) + 1)
-        )
+        return np.arange(1, _validate_range("max_length", max_length, 1, LONGEST_STRING) + 1)
     if max_length is not None:
         raise EvaluationError("max_length and lengths were both given; leave one out")
     listed: Iterable[Any] = lengths if isinstance(lengths, Iterable) and not isinstance(lengths, str) else [lengths]
-    distinct = sorted({_validate_range("a length", length, 1, MOST_LENGTH) for length in listed})
+    distinct = sorted({_validate_range("a length", length, 1, LONGEST_STRING) for length in listed})
     if not distinct:
         raise EvaluationError("lengths is empty; pass at least one, as in lengths=[500, 5000]")
     return np.array(distinct)
@@ -89,7 +86,7 @@ def _validate_measures(measures: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in MEASURES if name in names)
 
 
-def _validate_range(name: str, value: int, least: int, most: int) -> int:
+def _validate_range(name: str, value: Any, least: int, most: int) -> int:
     try:
         number = index(value)
     except TypeError:

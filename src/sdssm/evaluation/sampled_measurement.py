@@ -11,7 +11,7 @@ import numpy as np
 from sdssm.evaluation.correct_counts import SymbolCallback, count_by_label, ignore_symbols
 from sdssm.evaluation.group_reading import EvaluatedModel
 from sdssm.evaluation.sampled_accuracy import SampledAccuracy
-from sdssm.evaluation.statistics import bootstrap_over_lengths, mean, wilson_intervals
+from sdssm.evaluation.statistics import bootstrap_over_lengths, mean, percents, wilson_intervals
 from sdssm.tasks.evaluation_strings import EvaluationStrings
 from sdssm.tasks.label_shares import best_constants
 
@@ -48,8 +48,7 @@ def measure_models_sampled(
     if sampling == "balanced":  # exact for these strings: a label may be missing if there are few strings for each
         constants = 100 / _at_least_1((drawn > 0).sum(1))
     else:
-        exact = best_constants(strings.task, lengths, sampling)
-        constants = np.array([math.nan if value is None else value for value in exact])
+        constants = np.array(best_constants(strings.task, lengths, sampling), dtype=float)  # None becomes NaN
     return [_summarise(own, drawn, constants, strings, sampling, lengths) for own in correct]
 
 
@@ -74,9 +73,9 @@ def _summarise(
     return SampledAccuracy(
         sampling=sampling,
         lengths=tuple(int(length) for length in lengths),
-        accuracy=_percents(shares),
-        low=_percents(np.where(known, low, np.nan).round(6)),
-        high=_percents(np.where(known, high, np.nan).round(6)),
+        accuracy=percents(shares),
+        low=percents(np.where(known, low, np.nan).round(6)),
+        high=percents(np.where(known, high, np.nan).round(6)),
         best_constant=tuple(np.where(known, constants, np.nan).tolist()),
         mean=math.nan if share is None else 100 * share,
         band=band,
@@ -99,7 +98,3 @@ def _mean_over_labels(correct: np.ndarray, drawn: np.ndarray) -> np.ndarray:
 
 def _at_least_1(numbers: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(numbers, 1))
-
-
-def _percents(shares: np.ndarray) -> tuple[float, ...]:
-    return tuple((100 * shares).tolist())

@@ -70,13 +70,6 @@ class StateSample:
         return add_tensor_checksum(save(tensors), {"sdssm": json.dumps({"digest": digest, "sampling": self.sampling})})
 
 
-def sample_states(
-    model: TokenModel, task: Task, longest: int, train_length: int, *, seed: int, sampling: str = "uniform"
-) -> StateSample | None:
-    """Return the states of a model after strings of lengths up to `longest`, see `sample_states_of_models`."""
-    return sample_states_of_models([model], task, longest, train_length, seed=seed, sampling=sampling)[0]
-
-
 def sample_states_of_models(
     models: Sequence[TokenModel],
     task: Task,
@@ -124,22 +117,28 @@ def sample_states_of_models(
     all_states = torch.stack([part.states for part in parts], dim=1).cpu()  # (R, T, S, N)
     predictions = torch.stack([part.predictions for part in parts], dim=1).int().cpu()
     machine_states = np.stack([part.machine_states for part in parts]).astype(np.int32)
-    samples = list[StateSample | None]()
-    for states, own_predictions in zip(all_states, predictions, strict=True):
-        if not bool(states.isfinite().all()):
-            samples.append(None)
-            continue
-        is_small = bool(states.abs().max() <= torch.finfo(torch.float16).max)
-        sample = StateSample(
-            lengths=torch.tensor(lengths, dtype=torch.int32),
-            states=states.half() if is_small else states.clone(),
-            machine_states=torch.from_numpy(machine_states),
-            labels=torch.from_numpy(task.machine.outputs[machine_states].astype(np.int32)),
-            predictions=own_predictions.clone(),
-            sampling=strings.sampling,
-        )
-        samples.append(sample)
-    return samples
+    kept_lengths = torch.tensor(lengths, dtype=torch.int32)
+    return [
+        _make_sample(kept_lengths, own_states, machine_states, own_predictions, task, strings.sampling)
+        for own_states, own_predictions in zip(all_states, predictions, strict=True)
+    ]
+
+
+def _make_sample(
+    lengths: Tensor, states: Tensor, machine_states: np.ndarray, predictions: Tensor, task: Task, sampling: str
+) -> StateSample | None:
+    """Return the sample of one model; None if its states are not finite."""
+    if not bool(states.isfinite().all()):
+        return None
+    is_small = bool(states.abs().max() <= torch.finfo(torch.float16).max)
+    return StateSample(
+        lengths=lengths,
+        states=states.half() if is_small else states.clone(),
+        machine_states=torch.from_numpy(machine_states),
+        labels=torch.from_numpy(task.machine.outputs[machine_states].astype(np.int32)),
+        predictions=predictions.clone(),
+        sampling=sampling,
+    )
 
 
 def choose_ladder(longest: int, train_length: int) -> list[int]:

@@ -30,6 +30,15 @@ def mean(accuracy: np.ndarray) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
+def percents(shares: np.ndarray) -> tuple[float, ...]:
+    """Return shares from 0 to 1 in percent, as plain numbers.
+
+    >>> percents(np.array([0.5, 1.0]))
+    (50.0, 100.0)
+    """
+    return tuple((100 * shares).tolist())
+
+
 def first_below(lengths: np.ndarray, accuracy: np.ndarray, threshold: float) -> int | None:
     """Return the first length with an accuracy below the threshold, or None.
 

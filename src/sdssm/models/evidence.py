@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sdssm.checksums import FILE_CHECKSUM, ChecksumError
 from sdssm.errors import RunWarning
 from sdssm.files import describe_file_error, format_path, read_regular_file
+from sdssm.means import mean_of_known
 from sdssm.models.model_folder import CERTIFICATE_FILE, EVALUATION_FILE, EVIDENCE_FILE, is_model_folder
 from sdssm.tasks import Task, chance_accuracy
 from sdssm.tasks.label_shares import best_constants
@@ -68,7 +69,7 @@ def read_evidence(folder: Path, model: TokenModel) -> Evidence | None:
     if evaluation is not None and evaluation.get("chance") is None:  # files of older versions have none
         evaluation["chance"] = chance_accuracy(model.n_classes)
     if evaluation is not None and evaluation.get("best_constant_mean") is None and model.task is not None:
-        evaluation["best_constant_mean"] = _mean_constant(model.task, evaluation.get("max_length"))
+        evaluation["best_constant_mean"] = _mean_constant(model, model.task, evaluation.get("max_length"))
     certificate = _read(folder / CERTIFICATE_FILE)
     if certificate is None:
         snapped = _read(folder / EVIDENCE_FILE)
@@ -79,12 +80,12 @@ def read_evidence(folder: Path, model: TokenModel) -> Evidence | None:
     return Evidence(evaluation=evaluation, certificate=certificate, digest=digest_weights(model))
 
 
-def _mean_constant(task: Task, max_length: Any) -> float | None:
+def _mean_constant(model: TokenModel, task: Task, max_length: Any) -> float | None:
     """Return what the best constant answer scores over all lengths, for an evaluation that does not contain it."""
     if not isinstance(max_length, int):
         return None
-    known = [share for share in best_constants(task, range(1, max_length + 1)) if share is not None]
-    return sum(known) / len(known) if known else None
+    random_start = model.settings.state_embedding is not None
+    return mean_of_known(best_constants(task, range(1, max_length + 1), random_start=random_start))
 
 
 def find_evidence(model: TokenModel) -> Evidence:

@@ -72,7 +72,7 @@ def make_card_figure(card: Mapping[str, Any]) -> Any:
 def _draw_accuracy(axes: Any, card: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     lengths = np.array(data["lengths"])
     accuracy, low, high, constant = (
-        np.array([np.nan if value is None else value for value in data[name]])
+        np.array(data[name], dtype=float)  # None becomes NaN
         for name in ("accuracy", "low", "high", "best_constant")
     )
     forecast = (card["sections"].get("forecast", {}).get("data") or {}).get("length")
@@ -91,7 +91,7 @@ def _draw_accuracy(axes: Any, card: Mapping[str, Any], data: Mapping[str, Any]) 
     axes.plot(lengths, accuracy, color=colour, lw=1.8, zorder=3, label=card["model"])
     balanced = data.get("balanced")
     if balanced is not None:  # cards of older versions have none
-        shares = [np.nan if value is None else value for value in balanced["accuracy"]]
+        shares = np.array(balanced["accuracy"], dtype=float)
         axes.plot(
             balanced["lengths"], shares, color=colour, marker="o", ms=4, lw=0, zorder=4, label="balanced accuracy"
         )

@@ -8,15 +8,16 @@ from typing import Any
 
 from sdssm.formatting import format_setting
 
-#: The keys of an evaluation that distinguish trainings, apart from the seed; a missing key counts as null.
-TELLING = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
+#: The keys of an evaluation that distinguish trainings, apart from the seed; a missing key counts as null. They are the
+#: `TRAINING_FIELDS` of `sdssm.evaluation.records`, which tables and plots of JSON do not import; a test compares both.
+TRAINING_KEYS = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
 #: How some of them are described if they differ.
 WORDS = {"train_length": "trained to {}", "max_length": "read to {}", "digest": "task {}"}
 
 
 def training_key(run: Mapping[str, Any]) -> str:
     """Return a text that is the same for runs that differ only in their seed."""
-    return json.dumps([run.get(name) for name in TELLING], sort_keys=True)
+    return json.dumps([run.get(name) for name in TRAINING_KEYS], sort_keys=True)
 
 
 def describe_differences(runs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -15,9 +15,8 @@ from sdssm.report.curves import Curve, short_names
 from sdssm.report.labels import NO_BREAK, LineLabel, join_names
 from sdssm.report.layouts import PlotLayout
 from sdssm.report.styles import LineStyle, line_style, stripes
+from sdssm.report.views import ACCURACY
 
-#: The two things that a panel can show.
-ACCURACY, ERROR = "accuracy", "error"
 #: Test strings per length of evaluations that do not say how many.
 DEFAULT_STRINGS = 512
 #: Curves of one model are one line if they differ by at most this, in percent.

@@ -10,7 +10,7 @@ from typing import Any
 
 from sdssm.errors import OutputError
 from sdssm.extras import import_extra
-from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.files import check_output_folder, format_path, write_output
 from sdssm.palette import FONT_FAMILY, LINE_COLOUR, TEXT_COLOUR
 from sdssm.report.layouts import SCREEN
 
@@ -31,10 +31,7 @@ def check_plot(path: Path) -> None:
         ending = path.suffix or "nothing"
         choices = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
         raise OutputError(f"{format_path(path)} ends in {ending!r}; plots are written as {choices}")
-    if not path.parent.is_dir():
-        raise OutputError(
-            f"cannot write {format_path(path)}: there is no folder {format_path(path.parent)}; create it first"
-        )
+    check_output_folder(path)
     _figure_class()
 
 
@@ -52,12 +49,7 @@ def write_figure(figure: Any, path: Path) -> None:
     if kind == ".svg":  # matplotlib writes only the font that it measured, and a browser may not have it
         first = FONT_FAMILY.partition(",")[0]
         data = data.replace(f"'{first}'".encode(), f"'{first}'{FONT_FAMILY.removeprefix(first)}".encode())
-    try:
-        write_atomic(path, data)
-    except (OSError, ValueError) as error:
-        raise OutputError(
-            f"cannot write {format_path(path)}: {describe_file_error(error)}; choose another path"
-        ) from None
+    write_output(path, data)
 
 
 def text_width(figure: Any, texts: Iterable[str], font: float) -> float:

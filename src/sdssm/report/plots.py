@@ -15,12 +15,11 @@ from sdssm.report.axes import set_limits, set_ticks
 from sdssm.report.curves import Curve, has_log_axis, make_curves
 from sdssm.report.labels import LineLabel, draw_labels
 from sdssm.report.layouts import SCREEN, PlotLayout
-from sdssm.report.panels import ACCURACY, ERROR, MOST_BANDS, draw_panel, make_lines
+from sdssm.report.panels import MOST_BANDS, draw_panel, make_lines
 from sdssm.report.pictures import check_plot, new_figure, picture_look, text_width, write_figure
 from sdssm.report.smoothing import smooth_curve
+from sdssm.report.views import ACCURACY, ERROR, VIEWS
 
-#: What a plot can show: accuracy, error rate on a logarithmic axis, both, or whatever shows most.
-VIEWS = ("auto", ACCURACY, ERROR, "both")
 #: The error rate is shown too if a curve is above `NEAR` percent, and not at 100, at this part of the lengths beyond
 #: training.
 NEAR, ENOUGH = 95.0, 0.15

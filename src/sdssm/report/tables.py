@@ -11,7 +11,7 @@ from typing import Any
 from sdssm.checksums import FILE_CHECKSUM, ChecksumError
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path, read_regular_file
-from sdssm.formatting import format_chance, format_percent
+from sdssm.formatting import count_of, format_chance, format_percent
 from sdssm.report.histories import history_grids
 from sdssm.report.rendering import NOTHING, Grid, Table, to_csv, to_latex, to_markdown, write_table
 
@@ -25,6 +25,8 @@ CONSTANT = "best constant"
 MEASURES = ("balanced", "covering")
 #: How the name of a score starts that is a length and not an accuracy.
 PASSES = "passes "
+#: The file of a results folder that tables are made from.
+RESULTS_FILE = "results.json"
 #: The files of a table, and how each is rendered.
 FORMATS = {"table.csv": to_csv, "table.md": to_markdown, "table.tex": to_latex}
 
@@ -52,7 +54,7 @@ def write_tables(folder: Path, results: Mapping[str, Any] | None = None) -> Tabl
 
 
 def _read_results(folder: Path) -> Mapping[str, Any]:
-    path = folder / "results.json"
+    path = folder / RESULTS_FILE
     try:
         results: Mapping[str, Any] = FILE_CHECKSUM.verify(read_regular_file(path, follow_links=True))[0]
     except (OSError, ChecksumError) as error:
@@ -165,7 +167,7 @@ def _summarize(cells: Sequence[Mapping[str, Any]], describe: Callable[[Mapping[s
 
 
 def _describe_training(cell: Mapping[str, Any]) -> str:
-    return f"{cell['steps']:,} steps, {cell['seeds']} seed{'s' if cell['seeds'] != 1 else ''}"
+    return f"{cell['steps']:,} steps, {count_of(cell['seeds'], 'seed')}"
 
 
 def _describe_device(cell: Mapping[str, Any]) -> str:

@@ -1,12 +1,13 @@
 """Run folders: everything about one training on disk, in a consistent state at every moment.
 
 RunFolder             one run: config, status, events, checkpoints, results
+RunStatus, Checkpoint what its status.json and its checkpoints hold
+FINAL_STATUSES        the statuses of runs that are not trained further
 find_runs             all runs below a folder
 load                  the model of a run
 group_by_resume_step  the steps from which runs of one shape resume
 folder_name           the name of a task as the name of a folder
 default_folder        the folder of runs if the user gives none
-ENDED                 the statuses of runs that are not trained further
 """
 
 from typing import TYPE_CHECKING

@@ -136,7 +136,12 @@ def _open_locked(path: Path) -> int:
 
 
 def lock(descriptor: int, attempts: int = 5) -> None:
-    """Lock the folder, with a few attempts: a process that calls `is_held` holds it for a moment."""
+    """Lock an open folder or file, if the system can; another process that holds it is a BlockingIOError.
+
+    There are a few attempts: a process that calls `is_held` holds it for a moment.
+    """
+    if fcntl is None:
+        return
     for remaining in reversed(range(attempts)):
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

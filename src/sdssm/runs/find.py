@@ -15,6 +15,7 @@ from sdssm.files import format_path
 from sdssm.formatting import format_setting
 from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
 from sdssm.models.settings import CONFIG_FILE
+from sdssm.runs.comparison import WITHOUT_EFFECT, differing_values
 from sdssm.runs.folder import RunFolder
 from sdssm.runs.own_files import CHECKPOINTS, STATUS_FILE
 from sdssm.runs.schema import Settings, choose_preset, chooses_state_size, resolve_settings
@@ -22,8 +23,6 @@ from sdssm.tasks import Task
 
 #: Settings in the name of a folder are written out up to this many characters.
 LONGEST_SUFFIX = 48
-#: Settings that do not change what is trained, only what is written meanwhile.
-WITHOUT_EFFECT = ("checkpoint_every", "log_every")
 
 
 def find_runs(path: Path | str) -> list[RunFolder]:
@@ -150,5 +149,5 @@ def _changed_settings(preset: Settings, settings: Mapping[str, Any]) -> dict[str
         values = preset.replace_values(settings)
     except SettingsError:  # training refuses them, unless a variant has settings that make them valid
         return dict(settings)
-    before, after = preset.values_by_name(), values.values_by_name()
-    return {name: after[name] for name in after if after[name] != before[name] and name not in WITHOUT_EFFECT}
+    changed = differing_values(values.values_by_name(), preset.values_by_name())
+    return {name: value for name, value in changed.items() if name not in WITHOUT_EFFECT}

@@ -33,6 +33,11 @@ class FileCheck:
     state: FileState
     detail: str = ""
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the file is damaged or missing, and not only without a checksum."""
+        return self.state in ("damaged", "missing")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FolderCheck:
@@ -49,7 +54,7 @@ class FolderCheck:
     @property
     def is_damaged(self) -> bool:
         """Whether a file is damaged or missing."""
-        return self.state in ("damaged", "missing")
+        return any(file.is_damaged for file in self.files)
 
     def find(self, name: str) -> FileCheck | None:
         """Return the check of a file; None if the folder neither has nor needs it."""
@@ -81,7 +86,7 @@ def check_folder(path: Path) -> FolderCheck:
 def _check_files(path: Path) -> Iterator[FileCheck]:
     is_run = (path / STATUS_FILE).exists() or (path / CHECKPOINTS).exists() or (path / EVENTS_FILE).exists()
     (config, content), run = _read_json(path, CONFIG_FILE), None
-    if config.state in ("intact", "unverified"):
+    if not config.is_damaged:
         if isinstance(content, dict) and "format" not in content and not is_run:
             yield config
             yield _check_weights(path, content)
@@ -98,7 +103,7 @@ def _check_files(path: Path) -> Iterator[FileCheck]:
 def _check_run_files(path: Path, run: RunFolder | None) -> Iterator[FileCheck]:
     """Check all files but the config; without a config nothing says whether the run should have a model."""
     status, values = _read_json(path, STATUS_FILE)
-    if status.state in ("intact", "unverified"):
+    if not status.is_damaged:
         try:
             progress: RunStatus | None = build_settings(RunStatus, values)
         except (TypeError, AttributeError, SettingsError) as error:

@@ -28,11 +28,6 @@ from sdssm.runs.disk import encode_json, open_json, write_errors
 from sdssm.runs.folder import RunFolder
 from sdssm.runs.schema import RunConfig
 
-try:
-    import fcntl
-except ImportError:  # on Windows files are not locked
-    fcntl = None  # type: ignore[assignment]  # a module or None
-
 #: The names of plan files, which no other file is likely to have, and the newest format that this version reads.
 PATTERN, FORMAT = f"plan-{'[0-9a-f]' * 8}.json", 1
 #: Folders between that of all runs and those that hold the seeds, as in out/TASK/VARIANT/seed-0.
@@ -135,8 +130,7 @@ class StartPlan:
                 self.write()
                 continue
             with suppress(OSError):  # a file system without locks
-                if fcntl is not None:
-                    lock(descriptor)
+                lock(descriptor)
             if self.file.exists() or not is_new:
                 return descriptor
             os.close(descriptor)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sdssm.errors import ModelError, RunError
 from sdssm.files import format_path
+from sdssm.formatting import count_of
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs.claim import release_folder
 from sdssm.runs.folder import RunFolder
@@ -57,7 +58,7 @@ def repair_folder(path: Path) -> list[Repair]:
 
 def _find_broken(path: Path) -> dict[str, FileCheck]:
     """Return the files of a folder that are damaged or missing, by name."""
-    return {file.name: file for file in check_folder(path).files if file.state in ("damaged", "missing")}
+    return {file.name: file for file in check_folder(path).files if file.is_damaged}
 
 
 def _repair_files(run: RunFolder, broken: dict[str, FileCheck]) -> Iterator[Repair]:
@@ -105,7 +106,7 @@ def _repair_log(run: RunFolder) -> Repair:
         count = run.remove_damaged_events()
     except RunError as error:
         return _refuse(run.path, EVENTS_FILE, str(error))
-    removed = f"{count} damaged {'line' if count == 1 else 'lines'} removed"
+    removed = f"{count_of(count, 'damaged line')} removed"
     if EVENTS_FILE in _find_broken(run.path):
         return _refuse(run.path, EVENTS_FILE, f"{removed}, but {text}")
     return _done(run.path, EVENTS_FILE, removed)
@@ -116,7 +117,7 @@ def _repair_checkpoint(run: RunFolder, name: str) -> str:
     others = check_folder(run.path)
     weights = others.find(WEIGHTS_FILE)
     has_other = any(file.name.startswith(CHECKPOINTS) and file.state == "intact" for file in others.files)
-    has_ended = run.status == "finished" and weights is not None and weights.state in ("intact", "unverified")
+    has_ended = run.status == "finished" and weights is not None and not weights.is_damaged
     if not has_other and not has_ended:
         raise RunError("there is no other checkpoint; train again with --overwrite")
     run.remove_checkpoint_file(Path(name).name)

@@ -15,7 +15,8 @@ from sdssm.layers.settings import is_catalogue_model
 from sdssm.models.catalogue import default_preset
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.presets import MIXER_DEFAULTS, MODULE_DEFAULTS
-from sdssm.models.registry import plugin_paths, registered_entry
+from sdssm.models.registry import plugin_paths
+from sdssm.runs.comparison import differing_values, known_model_name
 from sdssm.runs.schema import RunConfig, Settings, create_config, resolve_settings
 from sdssm.tasks import Task
 from sdssm.tasks.library import get_library_task
@@ -82,12 +83,16 @@ def _changed_values(config: RunConfig) -> tuple[str, dict[str, Any]]:
     are added until the command leads to those of the run.
     """
     task, actual = _find_task(config), config.settings.values_by_name()
-    if not _is_known(config):
+    model = known_model_name(config.model)
+    if model is None:
         return config.preset, _values_of_unknown_model(config, task)
     for preset in dict.fromkeys((config.preset, default_preset(config.model.name))):
         changed: dict[str, Any] = {}
         try:
-            while not (missing := _differing(actual, _resolve(config, preset, task, changed))).keys() <= changed.keys():
+            while True:
+                missing = differing_values(actual, _resolve(config, model, preset, task, changed))
+                if missing.keys() <= changed.keys():
+                    break
                 changed |= missing
         except SdssmError:  # this version does not have the preset for this task
             continue
@@ -113,18 +118,11 @@ def _default_length(config: RunConfig) -> int | None:
         return None
 
 
-def _is_known(config: RunConfig) -> bool:
-    """Return whether the code of the model is part of this package, or was imported already."""
-    model = config.model
-    is_registered = registered_entry(model.name, model.import_path) is not None
-    return is_registered or is_catalogue_model(model.name, model.import_path)
-
-
-def _resolve(config: RunConfig, preset: str, task: Task | None, values: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve(
+    config: RunConfig, model: str, preset: str, task: Task | None, values: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the settings, by name, that `sdssm train` resolves these values to."""
-    entry = registered_entry(config.model.name, config.model.import_path)
-    name = config.model.name if entry is None else entry.name
-    settings = resolve_settings(name, preset, config.task if task is None else task, values)
+    settings = resolve_settings(model, preset, config.task if task is None else task, values)
     return _record(config, settings, task)
 
 
@@ -141,11 +139,7 @@ def _values_of_unknown_model(config: RunConfig, task: Task | None) -> dict[str, 
     of_training = {name: value for name, value in defaults.items() if hasattr(settings.train, name)}
     base = Settings(model=settings.model).replace_values(of_training)
     own = {name: value for name, value in settings.values_by_name().items() if not hasattr(settings.train, name)}
-    return own | _differing(settings.values_by_name(), _record(config, base, task))
-
-
-def _differing(actual: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in actual.items() if name not in values or values[name] != value}
+    return own | differing_values(settings.values_by_name(), _record(config, base, task))
 
 
 def _format_value(value: Any) -> str:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
-from functools import cache, lru_cache
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, Self
 
 from sdssm.automata.formats import from_json, to_json
@@ -29,6 +23,7 @@ from sdssm.models.module_settings import ModuleSettings, why_no_setting
 from sdssm.models.registry import find_entry, registered_entry
 from sdssm.models.settings import CONFIG_FILE, ModelSettings, build_model_settings, default_settings
 from sdssm.models.train_settings import TrainSettings
+from sdssm.runs.provenance import source_commit, versions
 from sdssm.settings import (
     build_settings,
     check_between,
@@ -220,6 +215,11 @@ class RunConfig:
     def train(self) -> TrainSettings:
         return self.settings.train
 
+    @property
+    def has_random_start(self) -> bool:
+        """Whether its strings start in random states of the automaton, whose embeddings the model reads first."""
+        return self.model.state_embedding is not None
+
     def to_json(self) -> dict[str, Any]:
         """Return the contents of config.json."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
@@ -313,8 +313,8 @@ def _check_machines(machines: Any) -> tuple[str, str | None]:
 def create_config(task: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:
     """Return the config of a new run; it records which sampling "auto" stands for."""
     length = settings.train.train_length or task.train_length
-    if settings.train.sampling == "auto":
-        settings = replace(settings, train=replace(settings.train, sampling=_choose(task, length, settings)))
+    sampling = resolve_sampling(settings, task, length)
+    settings = replace(settings, train=replace(settings.train, sampling=sampling))
     return RunConfig(
         task=task.name,
         digest=task.digest,
@@ -327,13 +327,15 @@ def create_config(task: Task, seed: int, settings: Settings, preset_name: str, b
         preset=preset_name,
         machines=None if _is_in_library(task) else _machines_json(task),
         versions=versions(),
-        commit=_commit(),
+        commit=source_commit(),
         begun=begun,
     )
 
 
-def _choose(task: Task, length: int, settings: Settings) -> str:
-    """Return the sampling that "auto" stands for."""
+def resolve_sampling(settings: Settings, task: Task, length: int) -> str:
+    """Return how the strings of a training up to a length are drawn: the setting, or what its "auto" stands for."""
+    if settings.train.sampling != "auto":
+        return settings.train.sampling
     # Strings that start in random states are uniform: every state is equally likely anyway.
     return "uniform" if settings.model.state_embedding is not None else _choose_sampling(task, length)
 
@@ -341,11 +343,6 @@ def _choose(task: Task, length: int, settings: Settings) -> str:
 @lru_cache(maxsize=64)  # the seeds of a task ask one after the other
 def _choose_sampling(task: Task, length: int) -> str:
     return choose_sampling(task, length).sampling
-
-
-def start_stamp() -> str:
-    """Return the time and the process id, which runs that are started together have in common."""
-    return f"{datetime.now(UTC).isoformat(timespec='microseconds')} process {os.getpid()}"
 
 
 def _machines_json(task: Task) -> tuple[str, str | None]:
@@ -363,36 +360,3 @@ def _is_in_library(task: Task) -> bool:
 def _is_read_from_a_file(name: str) -> bool:
     """Return whether the machine of a name, or a factor of it, is read from a file."""
     return any(path.is_file() for path in machine_files(name))
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that a training depends on."""
-    return dict(_versions())
-
-
-@cache  # a hyperparameter search calls it for each of a thousand candidates
-def _versions() -> dict[str, str]:
-    packages = {"python": platform.python_version()}
-    for package in ("sdssm", "torch", "numpy", "triton", "numba"):
-        try:
-            packages[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return packages
-
-
-@cache  # it does not change while the process runs, and git is slow
-def _commit() -> str | None:
-    """Return the commit of the working tree that contains this package, if there is one."""
-    try:
-        result = subprocess.run(
-            ["git", "rev-parse", "HEAD"],  # noqa: S607  # the git that the user would call
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=5,
-            cwd=Path(__file__).parent,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip()

@@ -9,6 +9,7 @@ from typing import Any
 from sdssm.display import ResultTable
 from sdssm.errors import RunError, RunWarning, SdssmError
 from sdssm.formatting import UNKNOWN, format_chance, format_loss, format_percent
+from sdssm.means import mean_of_known
 from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.folder import RunFolder
 from sdssm.tasks import chance_accuracy
@@ -114,8 +115,7 @@ def _read_evaluation(run: RunFolder) -> dict[str, Any]:
 def _mean_constant(run: RunFolder, evaluation: dict[str, Any]) -> float | None:
     """Return the best constant answer for an evaluation of every length that was made by a version without it."""
     try:
-        shares = best_constants(run.config.load_task(), range(1, evaluation["max_length"] + 1))
+        task, lengths = run.config.load_task(), range(1, evaluation["max_length"] + 1)
+        return mean_of_known(best_constants(task, lengths, random_start=run.config.has_random_start))
     except SdssmError:
         return None
-    known = [share for share in shares if share is not None]
-    return sum(known) / len(known) if known else None

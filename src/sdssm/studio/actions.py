@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shlex import join
 from typing import Any, Literal
@@ -47,15 +47,7 @@ class StartedAction:
         return self.state in ("waiting", "running")
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "run": self.run,
-            "action": self.action,
-            "command": self.command,
-            "state": self.state,
-            "exit_code": self.exit_code,
-            "output": self.output,
-        }
+        return asdict(self)
 
 
 class ActionQueue:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from sdssm.files import PARTIAL_SUFFIX
 from sdssm.models.settings import CONFIG_FILE
+from sdssm.report.tables import RESULTS_FILE
 from sdssm.runs.claim import OWNER, is_held
 
-#: The file of a results folder.
-RESULTS_FILE = "results.json"
 #: Folders that are looked into at most: more are an accident, such as the root of a disk.
 MAX_FOLDERS = 20_000
 

@@ -84,11 +84,13 @@ def best_constants(
     return [None if np.isnan(value) else float(value) for value in best]
 
 
-def best_constant_in_training(task: Task, train_length: int, sampling: str = "uniform") -> float | None:
+def best_constant_in_training(
+    task: Task, train_length: int, sampling: str = "uniform", *, random_start: bool = False
+) -> float | None:
     """Return the accuracy of the best constant answer on the strings of a training, in percent.
 
     It is the mean over the lengths 1 to `train_length`; None if no string is that short. In a training, covering
-    strings are mixed with others.
+    strings are mixed with others. With `random_start`, strings start in a state that is drawn uniformly.
 
     >>> from sdssm.tasks import get_task
     >>> best_constant_in_training(get_task("parity"), 40), best_constant_in_training(get_task("a5"), 2)
@@ -96,7 +98,7 @@ def best_constant_in_training(task: Task, train_length: int, sampling: str = "un
     """
     lengths = range(1, train_length + 1)
     names = MIXTURE if sampling == "covering" else (sampling,)
-    by_name = {name: compute_label_shares(task, lengths, name) for name in set(names)}
+    by_name = {name: compute_label_shares(task, lengths, name, random_start=random_start) for name in set(names)}
     shares = np.mean([by_name[name] for name in names], axis=0).max(1)
     known = shares[~np.isnan(shares)]
     return 100 * float(known.mean()) if len(known) else None

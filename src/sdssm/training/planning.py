@@ -17,7 +17,8 @@ from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
 from sdssm.runs.find import unique_name
 from sdssm.runs.own_files import STATUS_FILE
 from sdssm.runs.plan_file import check_not_starting, missing_runs
-from sdssm.runs.schema import RunConfig, choose_preset, create_config, resolve_settings, start_stamp
+from sdssm.runs.provenance import start_stamp
+from sdssm.runs.schema import RunConfig, choose_preset, create_config, resolve_settings
 from sdssm.tasks import Task, get_task
 from sdssm.tasks.reach import check_labels, check_reach
 

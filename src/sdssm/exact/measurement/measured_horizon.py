@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any
 
 from sdssm.display import Displayed, ResultTable
-from sdssm.evaluation.request import MOST_LENGTH
 from sdssm.evaluation.sampled_accuracy import LONGEST_SAMPLED
 from sdssm.evaluation.sampled_measurement import measure_sampled
 from sdssm.exact.defaults import LONGEST_MEASURED, MEASURED_SEED, MEASURED_STRINGS
@@ -19,7 +18,7 @@ from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.sources import MachineSource, ModelSource, check_task_fits, load_source
 from sdssm.exact.watch import Watch, open_watch
 from sdssm.formatting import format_chance, format_percent
-from sdssm.limits import MOST_STRINGS
+from sdssm.limits import LONGEST_STRING, MOST_STRINGS
 from sdssm.models import TokenModel
 from sdssm.models.reading import reading_mode
 from sdssm.printable import make_printable
@@ -180,7 +179,7 @@ def horizon(
     >>> result.longest, result.lengths[-3:], result.reached
     (1000, (256, 512, 1000), True)
     """
-    check_between("max_length", max_length, 1, MOST_LENGTH)
+    check_between("max_length", max_length, 1, LONGEST_STRING)
     check_between("strings", strings, 1, MOST_STRINGS)
     source = load_source(model, task, function="horizon", trust=trust)
     token_model, chosen_task = source.model, source.find_task(task, "horizon")

@@ -1,14 +1,12 @@
-"""Evaluating the runs of a plan: which evaluations are missing, making them, and reading them."""
+"""Evaluate the runs of a plan on this machine: one after the other, in processes, or in threads on a GPU."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,10 +14,10 @@ from sdssm.devices import resolve_device
 from sdssm.errors import ModelError, RunError, SdssmError
 from sdssm.evaluation.evaluation import evaluate_subjects
 from sdssm.evaluation.prepared import MOST_MODELS, EvaluatedSubject, run_key
-from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
 from sdssm.evaluation.request import validate_request
 from sdssm.evaluation.sources import import_code
-from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE, read_stored
+from sdssm.evaluation.stored import LENGTHS_FILE
+from sdssm.experiments.execution.evaluation_files import STRING_SEED, EvaluationFile, missing_files
 from sdssm.experiments.execution.gpu_memory import evaluation_bytes, free_memory, table_bytes
 from sdssm.experiments.execution.in_flight import TaskEvaluations, run_in_flight
 from sdssm.experiments.execution.workers import worker_pool
@@ -27,21 +25,16 @@ from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.models.sent_models import SentModel, import_sent_models, send_models
 from sdssm.progress import SILENT, ProgressEvent, ProgressOption, ProgressReporter, report_progress
-from sdssm.runs import FINAL_STATUSES, RunFolder
-from sdssm.tasks import Task
+from sdssm.runs import RunFolder
 from sdssm.tasks.streamed_strings import SHARED_STRINGS
 from sdssm.training.signals import interrupt_on_signal
 
-#: The seed of the test strings, the same for all runs.
-STRING_SEED = 1
 #: A process evaluates about this many times a part of the runs.
 PARTS = 4
 #: Whether evaluations run in threads at the same time: the strings of one leave most of a GPU idle.
 HAS_STREAMS = {"cpu": False, "cuda": True}
 #: Evaluations at the same time on a GPU, and the tasks that they may belong to.
 STREAMS, MOST_TASKS = 6, 3
-#: A run folder, and the name of an evaluation file in it.
-EvaluationFile = tuple[Path, str]
 #: Called after each evaluation with the number of evaluations done and the total.
 EvaluationCallback = Callable[[int, int], None]
 
@@ -89,48 +82,53 @@ def evaluate_locally(
 ) -> None:
     """Compute and write evaluation files on this machine, in `workers` processes, or in threads of one on a GPU."""
     device = resolve_device(device)
-    has_streams = workers <= 1 and HAS_STREAMS[device.type]
-    is_serial = len(files) <= 1 or (workers <= 1 and not has_streams)
-    models = () if is_serial or has_streams else models_of_files(files)
-    call = partial(evaluate_group, spec=spec, device=str(device), models=models)
-    done = 0
-
-    def report_part(event: ProgressEvent) -> None:
-        share = min(event.done / event.total, 1.0) if event.total else 0.0
-        reporter.update(done + share * len(groups[number]))
-
-    # Processes share the runs evenly, in a few parts each.
     most = MOST_MODELS[device.type]
-    most = min(most, max(1, len(files) // (PARTS * workers))) if workers > 1 else most
-    groups, number = group_files(files, most), 0
-    pool_context = nullcontext() if is_serial else stream_pool(device) if has_streams else worker_pool(workers)
-    with interrupt_on_signal(), pool_context as pool:
-        if pool is None:
-            completed = _call_in_turn(partial(call, progress=report_part), groups)
-        elif has_streams:
-            completed = _call_on_streams(pool, call, groups, spec, device)
-        else:
-            completed = (group for group, _ in zip(groups, pool.map(call, groups), strict=True))
-        with closing(completed):
-            for group in completed:
-                for _ in group:
-                    done += 1
-                    if on_evaluated is not None:
-                        on_evaluated(done, len(files))
-                number += 1
-                reporter.update(done)
+    if workers > 1:  # processes share the runs evenly, in a few parts each
+        most = min(most, max(1, len(files) // (PARTS * workers)))
+    groups = group_files(files, most)
+    call = partial(evaluate_group, spec=spec, device=str(device))
+    if len(files) > 1 and workers > 1:
+        completed = _call_in_processes(partial(call, models=models_of_files(files)), groups, workers)
+    elif len(files) > 1 and HAS_STREAMS[device.type]:
+        completed = _call_on_streams(call, groups, spec, device)
+    else:
+        completed = _call_in_turn(call, groups, reporter)
+    done = 0
+    with interrupt_on_signal(), closing(completed):
+        for group in completed:
+            for _ in group:
+                done += 1
+                if on_evaluated is not None:
+                    on_evaluated(done, len(files))
+            reporter.update(done)
 
 
 def _call_in_turn(
-    call: Callable[[list[EvaluationFile]], None], groups: Sequence[list[EvaluationFile]]
+    call: Callable[..., None], groups: Sequence[list[EvaluationFile]], reporter: ProgressReporter
 ) -> Generator[list[EvaluationFile]]:
+    """Evaluate groups in this process, and report how far the evaluation of each is; yield it after its evaluation."""
+    done = 0
     for group in groups:
-        call(group)
+
+        def report_part(event: ProgressEvent, before: int = done, count: int = len(group)) -> None:
+            share = min(event.done / event.total, 1.0) if event.total else 0.0
+            reporter.update(before + share * count)
+
+        call(group, progress=report_part)
+        done += len(group)
         yield group
 
 
+def _call_in_processes(
+    call: Callable[[list[EvaluationFile]], None], groups: Sequence[list[EvaluationFile]], workers: int
+) -> Generator[list[EvaluationFile]]:
+    """Evaluate groups in worker processes; yield each group in order, after its evaluation."""
+    with worker_pool(workers) as pool:
+        for group, _ in zip(groups, pool.map(call, groups), strict=True):
+            yield group
+
+
 def _call_on_streams(
-    pool: Executor,
     call: Callable[[list[EvaluationFile]], None],
     groups: Sequence[list[EvaluationFile]],
     spec: EvaluationSpec,
@@ -146,7 +144,8 @@ def _call_on_streams(
                 torch.cuda.current_stream(device).synchronize()
 
     tasks = (describe_task(task_groups, spec) for task_groups in groups_by_task(groups))
-    return run_in_flight(pool, call_and_wait, tasks, memory=free_memory(device), most=MOST_TASKS)
+    with stream_pool(device) as pool:
+        yield from run_in_flight(pool, call_and_wait, tasks, memory=free_memory(device), most=MOST_TASKS)
 
 
 def group_files(files: Sequence[EvaluationFile], most: int) -> list[list[EvaluationFile]]:
@@ -154,16 +153,14 @@ def group_files(files: Sequence[EvaluationFile], most: int) -> list[list[Evaluat
 
     The files of a group have one name, and their runs agree in task and model settings.
     """
+    runs = {folder: RunFolder.open(folder) for folder in dict.fromkeys(folder for folder, _ in files)}
+    tasks = list(dict.fromkeys(run.config.digest for run in runs.values()))
     by_key = dict[object, list[EvaluationFile]]()
-    digests = dict[object, str]()
     for folder, name in files:
-        run = RunFolder.open(folder)
-        key = (name, run_key(run))
-        by_key.setdefault(key, []).append((folder, name))
-        digests[key] = run.config.digest
-    places = {digest: place for place, digest in enumerate(dict.fromkeys(digests.values()))}
-    ordered = sorted(by_key, key=lambda key: places[digests[key]])  # a task's tables of strings are computed once
-    return [by_key[key][first : first + most] for key in ordered for first in range(0, len(by_key[key]), most)]
+        by_key.setdefault((name, run_key(runs[folder])), []).append((folder, name))
+    # Task after task: its tables of strings are computed once.
+    ordered = sorted(by_key.values(), key=lambda group: tasks.index(runs[group[0][0]].config.digest))
+    return [group[first : first + most] for group in ordered for first in range(0, len(group), most)]
 
 
 def groups_by_task(groups: Sequence[list[EvaluationFile]]) -> list[list[list[EvaluationFile]]]:
@@ -205,43 +202,9 @@ def stream_pool(device: torch.device) -> Iterator[Executor]:
         pool.shutdown(cancel_futures=True)  # after an interruption, only those in progress are finished
 
 
-def missing_files(plan: Plan) -> list[EvaluationFile]:
-    """Return the evaluation files that a plan has still to compute, for its runs that have ended."""
-    ended = [run for run in plan.selected_runs() if run.status in FINAL_STATUSES]
-    return [
-        (run.folder, name) for run in ended for name in missing_evaluations(run.folder, run.task, plan.spec.evaluate)
-    ]
-
-
-def missing_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> list[str]:
-    """Return the names of the evaluation files that a run folder lacks."""
-    run = RunFolder.open(folder)
-    names = []
-    if not _has_every_length(_read(run, EVALUATION_FILE), task, spec):
-        names.append(EVALUATION_FILE)
-    if spec.lengths and not _has_listed_lengths(_read(run, LENGTHS_FILE), spec):
-        names.append(LENGTHS_FILE)
-    return names
-
-
-def read_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Return the evaluations of a run at every length and at listed lengths.
-
-    The first is None, or the second an empty dictionary, if it is missing or does not match the spec.
-    """
-    run = RunFolder.open(folder)
-    curve, listed = _read(run, EVALUATION_FILE), _read(run, LENGTHS_FILE)
-    return curve if _has_every_length(curve, task, spec) else None, listed if _has_listed_lengths(listed, spec) else {}
-
-
 def models_of_files(files: Sequence[EvaluationFile]) -> tuple[SentModel, ...]:
     """Return the models of others that other processes need to evaluate these runs."""
     return send_models(RunFolder.open(folder).config.model for folder in dict.fromkeys(folder for folder, _ in files))
-
-
-def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str) -> None:
-    """Evaluate one run and write one evaluation file into its folder."""
-    evaluate_group([file], spec, device)
 
 
 def evaluate_group(
@@ -286,37 +249,3 @@ def evaluate_group(
     )
     if errors:  # after the results of the other runs are stored
         raise errors[0]
-
-
-def _read(run: RunFolder, name: str) -> dict[str, Any]:
-    content = read_stored(run, name)
-    return content if isinstance(content, dict) else {}
-
-
-def _has_every_length(evaluation: dict[str, Any], task: Task, spec: EvaluationSpec) -> bool:
-    """Return whether an evaluation has the lengths and the strings that the spec requires."""
-    longest = spec.max_length or task.test_length
-    is_long_enough = isinstance(evaluation.get("max_length"), int) and evaluation["max_length"] >= longest
-    if not _has_same_strings(evaluation, spec) or not is_long_enough:
-        return False
-    if len(evaluation.get("accuracy") or ()) != evaluation["max_length"] or not _has_measures(evaluation, spec):
-        return False
-    # Some models can be evaluated on fresh strings only; the note of the evaluation says so.
-    is_forced = evaluation.get("read") == READ_FRESH and str(evaluation.get("note") or "").startswith("fresh strings")
-    return is_forced or evaluation.get("read") == (READ_FRESH if spec.fresh else READ_PREFIXES)
-
-
-def _has_listed_lengths(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
-    has_lengths = evaluation.get("lengths") == list(spec.lengths) and _has_measures(evaluation, spec)
-    return has_lengths and _has_same_strings(evaluation, spec)
-
-
-def _has_measures(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
-    """Return whether an evaluation was made by a version that takes the measures of the scores; they may be null."""
-    return all(score.measure is None or score.measure in evaluation for score in spec.scores)
-
-
-def _has_same_strings(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
-    """Return whether an evaluation used the strings of the spec, and was made after the training ended."""
-    strings = (evaluation.get("strings"), evaluation.get("string_seed"))
-    return strings == (spec.strings, STRING_SEED) and evaluation.get("status") in FINAL_STATUSES

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import SdssmError, format_value
+from sdssm.errors import SdssmError, first_line, format_value
 from sdssm.extras import import_extra
 from sdssm.models.sent_models import packages_to_send
 
@@ -96,7 +96,7 @@ def check_address(address: str) -> None:
             check=False,
             timeout=PROBE_SECONDS,
         )
-        failed, reason = probe.returncode != 0, first_line(probe.stdout)
+        failed, reason = probe.returncode != 0, "".join(probe.stdout.strip().splitlines()[:1])
         if "AuthToken" in probe.stderr or "AuthToken" in probe.stdout:  # Ray prints it and keeps retrying
             raise ClusterError(
                 f"the Ray cluster at {format_value(address)} requires a token, and this process has none; "
@@ -115,16 +115,3 @@ def _unreachable(address: str, reason: str) -> ClusterError:
         f"cannot reach a Ray cluster at {format_value(address)}: {reason}; "
         "give the address that ray start --head printed"
     )
-
-
-def first_line(message: object, limit: int = 200) -> str:
-    """Return the first line of an error or a text, shortened to `limit` characters.
-
-    For an error without a message it is the name of its class.
-
-    >>> first_line(OSError("no route\\nTraceback ...")), first_line(KeyError()), first_line("")
-    ('no route', 'KeyError', '')
-    """
-    default = type(message).__name__ if isinstance(message, BaseException) else ""
-    lines = str(message).strip().splitlines() or [default]
-    return lines[0] if len(lines[0]) <= limit else f"{lines[0][:limit]}..."

@@ -14,17 +14,16 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sdssm.errors import DeviceError
+from sdssm.errors import DeviceError, first_line
+from sdssm.experiments.execution.evaluation_files import EvaluationFile, missing_files
 from sdssm.experiments.execution.evaluations import (
     EvaluationCallback,
-    EvaluationFile,
     evaluate_locally,
-    missing_files,
     models_of_files,
     start_evaluations,
 )
 from sdssm.experiments.execution.gpu_memory import bytes_needed, share_of
-from sdssm.experiments.execution.ray_cluster import ClusterError, first_line, join, ray_module
+from sdssm.experiments.execution.ray_cluster import ClusterError, join, ray_module
 from sdssm.experiments.execution.ray_jobs import RayJob, run_jobs
 from sdssm.experiments.execution.ray_tasks import (
     SEEN_WITHIN,

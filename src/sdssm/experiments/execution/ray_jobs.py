@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sdssm.errors import RunError, SdssmError
-from sdssm.experiments.execution.ray_cluster import ClusterError, first_line
+from sdssm.errors import RunError, SdssmError, first_line
+from sdssm.experiments.execution.ray_cluster import ClusterError
 from sdssm.experiments.execution.ray_tasks import TaskOutcome
 from sdssm.training.signals import stop_on_signal
 

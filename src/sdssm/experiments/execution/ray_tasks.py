@@ -18,7 +18,8 @@ import torch
 from sdssm.devices import resolve_device
 from sdssm.errors import RunError, RunWarning
 from sdssm.evaluation.prepared import MOST_MODELS
-from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_group, group_files
+from sdssm.experiments.execution.evaluation_files import EvaluationFile
+from sdssm.experiments.execution.evaluations import evaluate_group, group_files
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.files import format_path
 from sdssm.models.sent_models import SentModel, import_sent_models

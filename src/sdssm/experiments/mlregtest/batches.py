@@ -8,6 +8,7 @@ from typing import Any
 
 from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import Language
+from sdssm.formatting import count_of
 from sdssm.runs.schema import RunConfig
 from sdssm.training.engine import group_key
 
@@ -46,7 +47,7 @@ class LanguageBatch:
         symbols = self.languages[0].alphabet
         state = model_state(self.configs[0])
         size = "" if state is None else f", state {state}"
-        return f"{len(self)} language{'' if len(self) == 1 else 's'} of {symbols} symbols{size}"
+        return f"{count_of(len(self), 'language')} of {symbols} symbols{size}"
 
 
 def model_state(config: RunConfig) -> int | None:

@@ -1,4 +1,4 @@
-"""Pairs of strings at edit distance 1 with different labels, the hardest strings of a language to tell apart.
+"""Pairs of strings at edit distance 1 with different labels, the hardest strings of a language to distinguish.
 
 A pair is a string and the string after one edit that changes its label: one symbol replaced, inserted or deleted. All
 edits of a string are tried at once. With q_i the state after i symbols and B_i[q] the label after reading the symbols

@@ -62,13 +62,14 @@ def run_sent_batch(
     workers: int,
     share: DeviceShare,
 ) -> TaskOutcome:
-    """Run a batch on a node of the cluster; languages that a lost node has recorded are not trained again."""
+    """Run a batch on a node of the cluster; languages that a lost node has proved are not trained again."""
     check_shared(folder, mark)
     names = {language.name for language in languages}
     digest = hashlib.sha256(" ".join(sorted(names)).encode()).hexdigest()[:12]
     store = RecordStore(folder, f"records-batch-{digest}.jsonl")
-    known = store.load({name: fingerprints[name] for name in names})
-    left = [language for language in languages if language.name not in known]
+    records = store.load({name: fingerprints[name] for name in names})
+    done = {name for name, record in records.items() if record.is_final}
+    left = [language for language in languages if language.name not in done]
     lines: list[str] = []
     if left:
         configs = tuple(configuration.run_config(language.task) for language in left)

@@ -129,13 +129,12 @@ class RecordStore:
         self.folder, self.path = folder, folder / file
 
     def load(self, fingerprints: dict[str, str]) -> dict[str, LanguageRecord]:
-        """Return the newest record of each language whose fingerprint is the one given; others are ignored."""
-        records = self._read()
-        return {record.name: record for record in records if fingerprints.get(record.name) == record.fingerprint}
+        """Return the record of each language whose fingerprint is the one given; others are ignored."""
+        return _choose(record for record in self._read() if fingerprints.get(record.name) == record.fingerprint)
 
     def load_all(self, configuration: str) -> dict[str, LanguageRecord]:
-        """Return the newest record of every language that was trained with the configuration of this fingerprint."""
-        return {record.name: record for record in self._read() if record.fingerprint.startswith(f"{configuration}-")}
+        """Return the record of every language that was trained with the configuration of this fingerprint."""
+        return _choose(record for record in self._read() if record.fingerprint.startswith(f"{configuration}-"))
 
     def _read(self) -> Iterable[LanguageRecord]:
         """Yield the records of all files, the newest of a file last."""
@@ -160,6 +159,20 @@ class RecordStore:
                 os.fsync(file.fileno())
         except OSError as error:
             raise OutputError(f"cannot write {format_path(self.path)}: {describe_file_error(error)}") from None
+
+
+def _choose(records: Iterable[LanguageRecord]) -> dict[str, LanguageRecord]:
+    """Return one record of each language: the last one whose proof has ended, else the last one.
+
+    Files are read in the order of their names. A language whose proof had not ended is trained again, perhaps by a
+    command with another file.
+    """
+    chosen: dict[str, LanguageRecord] = {}
+    for record in records:
+        known = chosen.get(record.name)
+        if known is None or record.is_final or not known.is_final:
+            chosen[record.name] = record
+    return chosen
 
 
 def _parse(lines: Iterable[str]) -> Iterable[LanguageRecord]:

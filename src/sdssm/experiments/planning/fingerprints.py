@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sdssm.models.settings import unchanged_settings
+from sdssm.runs.comparison import WITHOUT_EFFECT
 from sdssm.runs.events import to_json_value
 from sdssm.runs.schema import UNRECORDED, RunConfig, Settings
 from sdssm.settings import settings_to_dict
 
 #: Settings that say how often something is written, or what is refused, and do not change the training.
-IGNORED_SETTINGS = ("checkpoint_every", "log_every", "allow_unidentified")
+IGNORED_SETTINGS = (*WITHOUT_EFFECT, "allow_unidentified")
 #: Hexadecimal digits of a fingerprint.
 DIGITS = 12
 

@@ -15,7 +15,8 @@ from sdssm.experiments.specs.spec import AUTO_PRESET, Row, Spec
 from sdssm.files import format_path
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, folder_name
-from sdssm.runs.schema import RunConfig, Settings, choose_preset, create_config, resolve_settings, start_stamp
+from sdssm.runs.provenance import start_stamp
+from sdssm.runs.schema import RunConfig, Settings, choose_preset, create_config, resolve_settings
 from sdssm.tasks import Task, get_task
 from sdssm.training.planning import RunPlan, check_config
 

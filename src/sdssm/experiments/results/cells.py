@@ -10,8 +10,9 @@ from typing import Any
 from sdssm.experiments.results.chance import BestConstants, chance_by_cell
 from sdssm.experiments.results.records import Record
 from sdssm.experiments.specs.catalogue import PublishedCell, published_numbers
-from sdssm.experiments.specs.scores import Score, mean_of_known
+from sdssm.experiments.specs.scores import Score
 from sdssm.experiments.specs.spec import Spec
+from sdssm.means import mean_of_known
 
 #: Student's t for a 95 % confidence interval, by degrees of freedom (seeds - 1); the last value is used beyond.
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)

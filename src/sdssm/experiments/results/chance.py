@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sdssm.errors import SdssmError
-from sdssm.experiments.specs.scores import Score, mean_of_known
+from sdssm.experiments.specs.scores import Score
 from sdssm.experiments.specs.spec import Spec
+from sdssm.means import mean_of_known
 from sdssm.tasks import get_task
 from sdssm.tasks.label_shares import best_constants
 from sdssm.tasks.library import get_library_task

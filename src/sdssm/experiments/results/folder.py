@@ -19,7 +19,7 @@ from sdssm.experiments.results.records import REQUIRED_KEYS, Record, make_record
 from sdssm.experiments.specs.spec import Spec
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.runs.events import to_json_value
-from sdssm.runs.schema import versions
+from sdssm.runs.provenance import versions
 
 SPEC, RESULTS = "spec.json", "results.json"
 

@@ -8,8 +8,8 @@ from typing import Any
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.results.cells import candidate_value, choice_words, judged_within, rank_candidates
 from sdssm.experiments.results.records import Record, record_key
-from sdssm.experiments.specs.scores import mean_of_known
 from sdssm.experiments.specs.spec import Spec
+from sdssm.means import mean_of_known
 
 #: A candidate that a search stopped early: row, column, variant, value, seeds, steps and pruned_at.
 PrunedCandidate = Mapping[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sdssm.evaluation.description import changed_settings
-from sdssm.experiments.execution.evaluations import read_evaluations
+from sdssm.experiments.execution.evaluation_files import read_evaluations
 from sdssm.experiments.planning.plan import Plan, PlannedRun
 from sdssm.experiments.results.history import read_history
 from sdssm.experiments.specs.scores import Score

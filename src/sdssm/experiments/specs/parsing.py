@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,30 +171,14 @@ def _decode_none(value: Any) -> Any:
 
 def _parse_evaluation(data: dict[str, Any], tasks: Sequence[str]) -> EvaluationSpec:
     scores = _strings("scores", data.get("scores", [score.name for score in default_scores(tasks)]))
-    values = {name: value for name, value in data.items() if name in ("max_length", "fresh", "strings")}
     lengths = _positive_integers("lengths", data.get("lengths", []))
-    plain = build_settings(_PlainEvaluation, values)
     for score in map(Score, scores):
         if score.listed_length is not None and score.listed_length not in lengths:
             raise SpecError(
                 f"the score {score.name!r} needs {score.listed_length} among the lengths of [evaluate]; add it"
             )
-    return EvaluationSpec(
-        max_length=plain.max_length,
-        fresh=plain.fresh,
-        strings=plain.strings,
-        lengths=lengths,
-        scores=tuple(map(Score, scores)),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PlainEvaluation:
-    """The keys of [evaluate] that `build_settings` can convert."""
-
-    max_length: int | None = None
-    fresh: bool = False
-    strings: int = 512
+    plain = {name: value for name, value in data.items() if name in ("max_length", "fresh", "strings")}
+    return replace(build_settings(EvaluationSpec, plain), lengths=lengths, scores=tuple(map(Score, scores)))
 
 
 def _parse_timing(data: dict[str, Any]) -> TimingSpec:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sdssm.errors import SdssmError, format_value
+from sdssm.means import mean_of_known
 
 #: The scores with a name, and the field of an evaluation that holds the confidence interval of each.
 BANDS = {"all": "mean_band", "within": "within_band", "beyond": "beyond_band"}
@@ -195,9 +196,3 @@ def _longest_passing(accuracy: Sequence[float | None], threshold: float) -> floa
     """Return the longest length up to which no accuracy is below the threshold; lengths without strings pass."""
     failed = (k for k, value in enumerate(accuracy) if value is not None and value < threshold)
     return float(next(failed, len(accuracy)))
-
-
-def mean_of_known(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the values that are not None, or None if there are none."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

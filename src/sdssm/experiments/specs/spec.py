@@ -9,6 +9,8 @@ from typing import Any
 
 from sdssm.experiments.specs.scores import Score
 from sdssm.experiments.specs.search_space import Range, SearchSpace
+from sdssm.limits import LONGEST_STRING, MOST_STRINGS
+from sdssm.settings import check_between
 
 #: accuracy: train and evaluate models; timing: time the scans; claims: compare numbers of the paper with other results.
 KINDS = ("accuracy", "timing", "claims")
@@ -64,6 +66,13 @@ class EvaluationSpec:
     strings: int = 512
     lengths: tuple[int, ...] = ()
     scores: tuple[Score, ...] = (Score("all"), Score("beyond"))
+
+    def __post_init__(self) -> None:  # as the evaluation would, but before anything is trained for it
+        check_between("strings", self.strings, 1, MOST_STRINGS)
+        if self.max_length is not None:
+            check_between("max_length", self.max_length, 1, LONGEST_STRING)
+        for length in self.lengths:
+            check_between("a length", length, 1, LONGEST_STRING)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from sdssm.experiments.execution.executors import Executor
 from sdssm.experiments.planning.plan import Plan, PlannedRun
 from sdssm.experiments.planning.remaining import unfinished_runs
-from sdssm.experiments.specs.scores import mean_of_known
 from sdssm.experiments.sweeps.search import Search, weak_candidates
 from sdssm.experiments.sweeps.study import Cell, SweepStudy, SweepTrial
+from sdssm.means import mean_of_known
 from sdssm.runs import RunFolder
 from sdssm.training.progress import Progress
 from sdssm.training.schedules import last_step

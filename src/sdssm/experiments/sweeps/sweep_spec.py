@@ -17,7 +17,7 @@ from sdssm.models import DEFAULT_MODEL, default_preset
 from sdssm.models.registry import find_entry
 from sdssm.runs import folder_name
 from sdssm.runs.schema import resolve_settings, setting_names
-from sdssm.settings import check_at_least, check_one_of
+from sdssm.settings import check_one_of
 from sdssm.tasks.library import spell_task
 from sdssm.training.planning import expand_seeds
 
@@ -64,8 +64,6 @@ def make_sweep_spec(
     """
     search = search or Search()
     check_one_of("select", select, CHOICES)
-    if max_length is not None:
-        check_at_least("max_length", max_length, 1)
     model = find_entry(model).name  # an import path is registered under its name
     row = Row(
         model=model,

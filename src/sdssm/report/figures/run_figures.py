@@ -11,6 +11,7 @@ import numpy as np
 
 from sdssm.errors import RunError, SettingsError, did_you_mean
 from sdssm.files import format_path
+from sdssm.means import mean_of_known
 from sdssm.models.settings import WEIGHTS_FILE
 from sdssm.report.figures.automaton_figure import NamedMachine, make_automaton_figure
 from sdssm.report.figures.eigenvalue_figure import make_eigenvalue_figure
@@ -146,17 +147,12 @@ def _evaluation_record(run: PageRun) -> dict[str, Any]:
         "status": run.data["status"],
         "chance": run.task.chance_accuracy,
         "strings": stored.strings,
-        "best_constant_mean": _mean(stored.best_constant.values),
+        "best_constant_mean": mean_of_known(stored.best_constant.values),
         "max_length": measured.lengths[-1],
         "lengths": list(measured.lengths),
         "accuracy": list(measured.values),
         "has_ticks_at_lengths": run.evaluation is None,
     }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
 
 
 def _symbol_matrices(run: PageRun) -> SymbolMatrices:

@@ -11,7 +11,7 @@ from sdssm.files import describe_file_error, format_path, similar_path
 from sdssm.models.model_folder import is_model_folder
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.report.page.page_types import PageProblem
-from sdssm.report.page.results_data import RESULTS_FILE
+from sdssm.report.tables import RESULTS_FILE
 from sdssm.runs.find import natural_sort_key
 from sdssm.runs.own_files import CHECKPOINTS, STATUS_FILE
 

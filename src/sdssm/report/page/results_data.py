@@ -9,6 +9,7 @@ from typing import Any
 
 from sdssm.errors import RunError, SdssmError
 from sdssm.formatting import format_setting
+from sdssm.means import mean_of_known
 from sdssm.report.differences import training_key
 from sdssm.report.page.identifiers import make_identifier
 from sdssm.report.page.json_fields import LONGEST_NAME, JsonFields, clip_text, round_number, round_percent
@@ -16,12 +17,11 @@ from sdssm.report.page.page_types import CellData, RunData, TableData
 from sdssm.report.page.run_data import STATUSES, PageRun, summarise_evaluation
 from sdssm.report.page.stored_evaluation import MeasuredValues, StoredEvaluation
 from sdssm.report.page.task_data import load_library_task, task_identifier
-from sdssm.report.tables import PASSES, make_table
+from sdssm.report.tables import PASSES, RESULTS_FILE, make_table
 from sdssm.runs.disk import read_json
 from sdssm.runs.schema import UNRECORDED
 from sdssm.tasks import Task
 
-RESULTS_FILE = "results.json"
 #: Rows, columns and cells of the largest table that is shown.
 MOST_CELLS = 20_000
 
@@ -215,9 +215,9 @@ def _read_evaluation(fields: JsonFields) -> StoredEvaluation | None:
         best_constant=nothing,
         balanced=None,
         covering=None,
-        mean=_mean(values),
-        mean_within=_mean([value for length, value in known.items() if length <= train_length]),
-        mean_beyond=_mean([value for length, value in known.items() if length > train_length]),
+        mean=mean_of_known(values),
+        mean_within=mean_of_known([value for length, value in known.items() if length <= train_length]),
+        mean_beyond=mean_of_known([value for length, value in known.items() if length > train_length]),
         first_below_99=fields.whole("first_below_99"),
         chance=fields.number("chance"),
         balanced_mean=None,
@@ -225,11 +225,6 @@ def _read_evaluation(fields: JsonFields) -> StoredEvaluation | None:
         status=fields.name("status"),
         digest=fields.name("digest"),
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _format_values(values: Mapping[str, Any]) -> dict[str, str]:

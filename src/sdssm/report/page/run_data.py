@@ -21,6 +21,7 @@ from sdssm.report.page.run_files import RunFiles
 from sdssm.report.page.stored_evaluation import MeasuredValues, StoredEvaluation
 from sdssm.report.page.task_data import load_run_task, task_identifier
 from sdssm.runs.claim import is_held
+from sdssm.runs.comparison import WITHOUT_EFFECT
 from sdssm.runs.folder import RunFolder
 from sdssm.runs.own_files import EXTRACTION_FILE, HORIZON_FILE, STATUS_FILE
 from sdssm.runs.repeating import repeat_command
@@ -31,8 +32,6 @@ from sdssm.tasks import Task
 LONGEST_COMMAND = 4_000
 #: What status.json may say.
 STATUSES = ("running", "finished", "stopped", "diverged")
-#: Settings that do not change what is learned.
-WITHOUT_EFFECT = ("checkpoint_every", "log_every")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,9 +10,6 @@ from sdssm.evaluation.records import FAILING
 from sdssm.report.page.json_fields import JsonFields
 from sdssm.report.page.page_types import Numbers
 
-#: The measures on strings that are not drawn uniformly.
-MEASURES = ("balanced", "covering")
-
 
 @dataclass(frozen=True)
 class MeasuredValues:

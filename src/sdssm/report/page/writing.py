@@ -7,9 +7,10 @@ from pathlib import Path
 from shlex import join
 
 from sdssm.errors import OutputError, RunError
+from sdssm.files import write_output
 from sdssm.report.page.assembling import assemble_page
 from sdssm.report.page.collecting import PageContents, collect_page
-from sdssm.report.page.page_files import LEAST_MB, MAX_MB, MOST_MB, write_page
+from sdssm.report.page.page_size import LEAST_MB, MAX_MB, MOST_MB
 
 
 def write_report(
@@ -41,5 +42,5 @@ def write_report(
         problem = data["problems"][0] if data["problems"] else None
         reason = "there are no runs" if problem is None else f"{problem['path']}: {problem['message']}"
         raise RunError(f"there is nothing to show; {reason}")
-    write_page(Path(out), assemble_page(contents, max_mb))
+    write_output(Path(out), assemble_page(contents, max_mb).encode())
     return contents

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from benchmarks.report_cards.card_values import section_data, values_by_length
+
 Cards = Mapping[str, Mapping[str, Any]]
 #: A model has learned a task if its accuracy at the longest training length is at least this many percent.
 LEARNED = 99.0
@@ -29,7 +31,7 @@ def describe_lessons(data: Mapping[str, Any]) -> list[str]:
             f"length{_names(able) if len(able) <= 5 else ''}, and {len(lasting)} {stay} above 90 % to length "
             f"50,000{_names(lasting)}."
         )
-    equivalent = [name for name in learned if _data(cards[name], "automaton").get("is_equivalent")]
+    equivalent = [name for name in learned if section_data(cards[name], "automaton").get("is_equivalent")]
     failing = [name for name in equivalent if _failing(cards[name]) is not None]
     lines.append(
         f"- **The right automaton at training lengths promises little**: that of {len(equivalent)} of these "
@@ -39,7 +41,7 @@ def describe_lessons(data: Mapping[str, Any]) -> list[str]:
         name
         for name, card in learned.items()
         if _at(card, card["train_length"]) == 100
-        and (_data(card, "misclassified").get("length") or 10**9) <= card["train_length"]
+        and (section_data(card, "misclassified").get("length") or 10**9) <= card["train_length"]
     ]
     lines += [
         f"- **Random strings hide errors**: {len(short)} runs classify all random strings of the longest training "
@@ -57,7 +59,7 @@ def list_unmeasured(data: Mapping[str, Any]) -> list[str]:
         for section, entry in card["sections"].items():
             if entry["data"] is None:
                 lines.append(f"- {name}, {section}: {entry['reason']}.")
-        accuracy = _data(card, "accuracy")
+        accuracy = section_data(card, "accuracy")
         if accuracy and accuracy["stopped"] and not accuracy["stopped"].startswith(ENOUGH):
             lines.append(f"- {name}, accuracy beyond length {accuracy['lengths'][-1]:,}: {accuracy['stopped']}.")
     places: dict[tuple[str, str], list[str]] = {}
@@ -74,27 +76,18 @@ def _measured(cards: Cards, section: str) -> list[str]:
     return [name for name, card in cards.items() if section in card["sections"]]
 
 
-def _data(card: Mapping[str, Any], section: str) -> Mapping[str, Any]:
-    return card["sections"].get(section, {}).get("data") or {}
-
-
 def _at(card: Mapping[str, Any], length: int) -> float:
     """Return the accuracy at a length, or the balanced accuracy if that is lower."""
-    data = _data(card, "accuracy")
-    balanced = data.get("balanced") or {}  # cards of older versions have none
-    known: list[dict[int, float]] = [
-        dict(zip(part.get("lengths", ()), part.get("accuracy", ()), strict=True)) for part in (data, balanced)
-    ]
-    accuracy = known[0].get(length) or 0.0
-    return float(min(accuracy, known[1].get(length, accuracy)))
+    accuracy = values_by_length(card, "accuracy").get(length, 0.0)
+    return min(accuracy, values_by_length(card, "accuracy", "balanced").get(length, accuracy))
 
 
 def _last(card: Mapping[str, Any]) -> int:
-    return int(_data(card, "accuracy")["lengths"][-1])
+    return int(section_data(card, "accuracy")["lengths"][-1])
 
 
 def _failing(card: Mapping[str, Any]) -> float | None:
-    length: float | None = _data(card, "accuracy")["failing_length"]
+    length: float | None = section_data(card, "accuracy")["failing_length"]
     return length
 
 

@@ -1,12 +1,4 @@
-"""Forecast the failing length of many short trainings, and compare with the measured one.
-
-    python -m benchmarks.forecast --train --out FOLDER     # trains and measures; writes forecast.json and weights
-    python -m benchmarks.forecast --weights FOLDER --out FOLDER    # forecasts again from stored weights, on a CPU
-    python -m benchmarks.forecast --score [FOLDER/forecast.json ...]    # trains nothing; writes results/forecast/
-
-The campaign trains the models of the catalogue on tasks for calibration, from which the constants of the forecast were
-chosen, and on other tasks with other seeds, on which it is scored once.
-"""
+"""Train models on tasks for calibration and on others for scoring, and measure where each fails, in a given time."""
 
 from __future__ import annotations
 
@@ -25,16 +17,13 @@ from time import monotonic
 from typing import Any
 
 import sdssm
-from benchmarks.campaign import Training, finished, start_worker, train_until
-from benchmarks.forecast_plan import PlannedRun, one_task_of_each_shape, plan
-from benchmarks.forecast_score import RUNS_FILE, write_results
+from benchmarks.campaign import Training, finished, make_scratch_folder, start_worker, stop_workers, train_until
+from benchmarks.forecast.planning import PlannedRun, one_task_of_each_shape, plan
 from sdssm.models import MODELS, TokenModel
 from sdssm.runs import RunFolder
-from sdssm.runs.schema import versions
+from sdssm.runs.provenance import versions
 from sdssm.tasks import Task, get_task
 
-#: Where the results are.
-RESULTS = Path(__file__).parent.parent / "results" / "forecast"
 #: Archives of weights: bytes of each, and their number.
 ARCHIVE_BYTES, ARCHIVES = 15 * 2**20, 4
 #: Models that cannot read in pieces are measured up to this length.
@@ -135,7 +124,7 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
     started = monotonic()
     end = started + arguments.max_seconds
     models = arguments.models or list(MODELS)
-    root = Path(tempfile.mkdtemp(prefix="forecast-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    root = make_scratch_folder("forecast")
     runs = plan(root, models, arguments.tasks, arguments.steps)
     print(f"{len(runs)} runs of {len(models)} models", flush=True)
     rows: list[dict[str, Any]] = []
@@ -178,9 +167,7 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
         path.write_text(json.dumps({**description, "runs": rows}, separators=(",", ":")))
         print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB", flush=True)
         write_archives(root, rows, arguments.out)
-        for process in list(pool._processes.values()):
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
+        stop_workers(pool)
         shutil.rmtree(root, ignore_errors=True)
     failing = [row for row in rows if row.get("failing_length")]
     print(f"{sum(row['learned'] for row in rows)} runs learned the training lengths, {len(failing)} of them fail later")
@@ -227,36 +214,3 @@ def measure_archives(folders: Sequence[Path], out: Path) -> None:
                 rows.append(row)
     out.mkdir(parents=True, exist_ok=True)
     (out / "forecast.json").write_text(json.dumps({"campaigns": campaigns, "runs": rows}, separators=(",", ":")))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", action="store_true", help="train and measure")
-    parser.add_argument("--weights", type=Path, nargs="+", help="folders with forecast.json and archives of weights")
-    parser.add_argument("--score", type=Path, nargs="*", help="files with runs; by default the one in the results")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
-    parser.add_argument("--out", type=Path, default=Path("forecast-data"), help="the folder of forecast.json")
-    parser.add_argument("--max-seconds", type=float, default=530.0, help="stop then, and write what there is")
-    parser.add_argument("--device", default=None, help="by default a GPU if there is one")
-    parser.add_argument("--models", nargs="+", help="by default all of the catalogue")
-    parser.add_argument("--tasks", nargs="+", help="by default all")
-    parser.add_argument("--steps", type=int, help="by default those of each model")
-    parser.add_argument("--longest", type=int, default=50_000, help="the longest test strings")
-    parser.add_argument("--workers", type=int, default=12, help="processes that measure")
-    arguments = parser.parse_args()
-    if arguments.train:
-        from sdssm.devices import device_name, resolve_device
-
-        device = resolve_device(arguments.device or "auto")
-        arguments.device, arguments.device_name = str(device), device_name(device)
-        run_campaign(arguments)
-    elif arguments.weights:
-        measure_archives(arguments.weights, arguments.out)
-    elif arguments.score is not None:
-        print(write_results(arguments.score or [arguments.results / RUNS_FILE], arguments.results))
-    else:
-        parser.error("give --train, --weights or --score")
-
-
-if __name__ == "__main__":
-    main()

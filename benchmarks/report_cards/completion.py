@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from benchmarks.report_cards_files import write_cards
+from benchmarks.report_cards.files import write_cards
 from sdssm.checking import ReportCard
 from sdssm.checking.card_section import TITLES, CardSection
 from sdssm.checking.checked_model import ModelRequest, find_checked_model

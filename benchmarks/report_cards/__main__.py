@@ -15,15 +15,17 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.report_cards_campaign import run_campaign
-from benchmarks.report_cards_complete import complete
-from benchmarks.report_cards_plan import TASKS
-from benchmarks.report_cards_table import write_table
+from benchmarks.report_cards.campaign import run_campaign
+from benchmarks.report_cards.completion import complete
+from benchmarks.report_cards.planning import TASKS
+from benchmarks.report_cards.table import write_table
 from sdssm.models.catalogue import MODELS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.report_cards", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--train", action="store_true", help="train all models and measure their cards")
     add("--complete", metavar="FOLDER", type=Path, help="measure what is missing in the cards of this folder")

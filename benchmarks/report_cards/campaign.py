@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from benchmarks.campaign import Training, finished, start_worker, train_until
-from benchmarks.report_cards_files import pack_runs, write_cards
-from benchmarks.report_cards_plan import TASKS, PlannedCard, plan
+from benchmarks.campaign import Training, finished, make_scratch_folder, start_worker, stop_workers, train_until
+from benchmarks.report_cards.files import pack_runs, write_cards
+from benchmarks.report_cards.planning import TASKS, PlannedCard, plan
 from sdssm.checking import ReportCard
-from sdssm.runs.schema import versions
+from sdssm.runs.provenance import versions
 
 #: The parts of the time at whose end each phase stops.
 PHASES = {"compile": 0.2, "train": 0.53, "cards": 0.88, "costs": 0.96}
@@ -70,7 +69,7 @@ def run_campaign(arguments: argparse.Namespace) -> None:
     """Train all models, measure their cards, and write them with the run folders."""
     started = monotonic()
     ends = {name: started + part * arguments.max_seconds for name, part in PHASES.items()}
-    root = Path(tempfile.mkdtemp(prefix="cards-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    root = make_scratch_folder("cards")
     budget = (PHASES["train"] - PHASES["compile"]) * arguments.max_seconds
     cards = plan(root, arguments.models, arguments.tasks, arguments.steps, budget)
     context = multiprocessing.get_context("spawn")
@@ -101,7 +100,7 @@ def run_campaign(arguments: argparse.Namespace) -> None:
             for section in card.sections:
                 results[name] = results.get(name, card).with_section(section)
         print(f"  {monotonic() - started:4.0f} s: {len(results)} of {len(cards)} cards", flush=True)
-        stop(pool)  # its processes would disturb the timing
+        stop_workers(pool)  # its processes would disturb the timing
         add_costs(cards, results, device, ends["costs"])
         print(f"  {monotonic() - started:4.0f} s: speed measured", flush=True)
     finally:
@@ -113,17 +112,9 @@ def run_campaign(arguments: argparse.Namespace) -> None:
         }
         write_cards(arguments.out, description, results)
         pack_runs(arguments.out, cards)
-        stop(pool)
+        stop_workers(pool)
         shutil.rmtree(root, ignore_errors=True)
     print(f"  {monotonic() - started:4.0f} s: {arguments.out} written", flush=True)
-
-
-def stop(pool: ProcessPoolExecutor) -> None:
-    """End the processes of a pool without waiting for what they are measuring."""
-    processes = list((pool._processes or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
 
 
 def add_costs(cards: Sequence[PlannedCard], results: dict[str, ReportCard], device: str, end: float) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report_cards_lessons import describe_lessons, list_unmeasured
+from benchmarks.report_cards.card_values import section_data, values_by_length
+from benchmarks.report_cards.lessons import describe_lessons, list_unmeasured
 from sdssm.formatting import format_percent
 
 #: The lengths at which the table shows the accuracy.
@@ -64,7 +65,7 @@ def _section(task: str, name: str, cards: Sequence[Mapping[str, Any]]) -> list[s
     """Return the heading and the tables of a task."""
     constant: dict[int, float] = {}
     for card in cards:
-        constant |= _by_length(card, "best_constant")
+        constant |= values_by_length(card, "best_constant")
     baselines = [
         ["chance", "", *[f"{cards[0]['chance']:.2f}"] * len(LENGTHS), "", ""],
         ["best constant answer", "", *(f"{constant[n]:.2f}" if n in constant else "-" for n in LENGTHS), "", ""],
@@ -100,13 +101,13 @@ def _sampled_tables(cards: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a table for the balanced and one for the covering accuracy, as far as cards have them."""
     lines: list[str] = []
     for measure, level in (("balanced", "chance"), ("covering", "best constant answer")):
-        if not any(_data(card, "accuracy").get(measure) for card in cards):
+        if not any(section_data(card, "accuracy").get(measure) for card in cards):
             continue  # cards of older versions
         headers = ["model", *(f"{measure} at {length:,}" for length in LENGTHS)]
         constants: dict[int, float] = {}
         for card in cards:
-            constants |= _sampled(card, measure, "best_constant")
-        rows = [[card["model"], *_format_shares(_sampled(card, measure, "accuracy"))] for card in cards]
+            constants |= values_by_length(card, "best_constant", measure)
+        rows = [[card["model"], *_format_shares(values_by_length(card, "accuracy", measure))] for card in cards]
         lines += [*_table(headers, [[level, *_format_shares(constants)], *rows], right=len(LENGTHS)), ""]
     return lines
 
@@ -115,10 +116,6 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: int = 0
     marks = ["---"] * (len(headers) - right) + ["---:"] * right
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (headers, marks, *rows)]
     return [f"| {' | '.join(row)} |" for row in cells]
-
-
-def _data(card: Mapping[str, Any], section: str) -> Mapping[str, Any]:
-    return card["sections"].get(section, {}).get("data") or {}
 
 
 def _summary(card: Mapping[str, Any], section: str) -> str:
@@ -132,21 +129,8 @@ def _first(card: Mapping[str, Any]) -> list[str]:
     return [card["model"], f"{card['steps']:,}"]
 
 
-def _by_length(card: Mapping[str, Any], name: str) -> dict[int, float]:
-    data = _data(card, "accuracy")
-    pairs = zip(data.get("lengths", ()), data.get(name, ()), strict=True)
-    return {length: value for length, value in pairs if value is not None}
-
-
-def _sampled(card: Mapping[str, Any], measure: str, name: str) -> dict[int, float]:
-    """Return a column of the balanced or the covering accuracy, by length."""
-    data = _data(card, "accuracy").get(measure) or {}
-    pairs = zip(data.get("lengths", ()), data.get(name, ()), strict=True)
-    return {length: value for length, value in pairs if value is not None}
-
-
 def _accuracies(card: Mapping[str, Any]) -> list[str]:
-    return _format_shares(_by_length(card, "accuracy"))
+    return _format_shares(values_by_length(card, "accuracy"))
 
 
 def _format_shares(known: Mapping[int, float]) -> list[str]:
@@ -154,7 +138,7 @@ def _format_shares(known: Mapping[int, float]) -> list[str]:
 
 
 def _longest(card: Mapping[str, Any], level: int) -> str:
-    data = _data(card, "accuracy")
+    data = section_data(card, "accuracy")
     longest = data.get(f"longest_{level}")
     if longest is None:
         return "-"
@@ -162,7 +146,7 @@ def _longest(card: Mapping[str, Any], level: int) -> str:
 
 
 def _misclassified(card: Mapping[str, Any]) -> str:
-    data = _data(card, "misclassified")
+    data = section_data(card, "misclassified")
     if not data:
         return _summary(card, "misclassified")
     if data["length"] is None:
@@ -172,7 +156,7 @@ def _misclassified(card: Mapping[str, Any]) -> str:
 
 
 def _costs(card: Mapping[str, Any]) -> list[str]:
-    data = _data(card, "costs")
+    data = section_data(card, "costs")
     if not data:
         return ["-", "-", "-"]
     rates = (data["training_tokens"], data["generation_tokens"])

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report_cards_plan import TASKS, PlannedCard
-from benchmarks.report_cards_table import LENGTHS, write_table
+from benchmarks.report_cards.planning import TASKS, PlannedCard
+from benchmarks.report_cards.table import LENGTHS, write_table
 from sdssm.checking import ReportCard
 from sdssm.checking.forecast_measurement import geometric_lengths
 from sdssm.models.catalogue import MODELS

@@ -1,0 +1,1 @@
+"""Forecast the failing length of many short trainings, and compare with the measured one."""
