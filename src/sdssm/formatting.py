@@ -34,6 +34,10 @@ def format_loss(loss: float | None) -> str:
     return f"{loss:.1e}" if 1e5 <= abs(loss) < math.inf else f"{loss:z.4f}"
 
 
+#: What the column "best constant" of a table is, in words.
+BEST_CONSTANT = "best constant: the accuracy, on the same strings, of always giving the most frequent label"
+
+
 def format_chance(*levels: float | None) -> str:
     """Format chance levels, in percent, with at most two digits after the point; several as a range.
 

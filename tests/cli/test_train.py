@@ -89,7 +89,7 @@ def test_quiet_training_of_several_tasks_and_seeds_prints_one_line(capsys: pytes
     assert code == 0
     assert re.fullmatch(
         r"4 runs in runs/parity\+even_pairs: 4 finished; "
-        r"balanced accuracy at training lengths: mean [\d.]+ %, min [\d.]+ %, chance [\d. to]+ %; "
+        r"balanced accuracy at training lengths: mean [\d.]+ %, min [\d.]+ %, balanced chance [\d. to]+ %; "
         r"accuracy of the last steps: mean [\d.]+ %, min [\d.]+ %, best constant answer [\d. to]+ %\n",
         out,
     )

@@ -19,6 +19,7 @@ from sdssm.cli.options import (
     parse_strings,
 )
 from sdssm.cli.output import print_json, print_table, print_text
+from sdssm.formatting import BEST_CONSTANT
 from sdssm.printable import make_lines_printable, make_printable
 from sdssm.report.views import VIEWS
 
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 MOST_PLOTS, LEAST_POINTS = 4, 8
 #: Below a table with these measures.
 MEASURES_NOTE = (
-    "balanced: on strings whose labels are equally frequent, so that a constant answer scores chance; covering: on "
-    "strings whose last transitions are equally frequent; accuracy: on uniform strings, beside the best constant answer"
+    "balanced: on strings whose labels are equally frequent; balanced chance: what any constant answer scores on them; "
+    "accuracy: on uniform strings; covering: on strings whose last transitions are equally frequent; covering "
+    f"constant: the best constant on these; {BEST_CONSTANT}"
 )
 #: Below a table with the column "radius".
 RADIUS_NOTE = (
