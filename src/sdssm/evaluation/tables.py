@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sdssm.evaluation.records import Aggregate, RunEvaluation
 
 #: The columns of text; all others are numbers.
-TEXT_COLUMNS = ("task", "model", "settings", "folder", "measure")
+TEXT_COLUMNS = ("task", "model", "settings", "folder", "status", "measure")
 #: The columns that only a detailed table has, by header or by its first words.
 DETAILS = ("95 % band", "mean to", "first below 99", "radius", "balanced at", "covering at", "covering constant")
 
@@ -30,6 +30,8 @@ def tabulate_evaluations(
         detailed: add the columns of `DETAILS`.
     """
     names = name_runs(runs, settings)
+    if any(is_unfinished(run) for run in runs):
+        names = [{**name, "status": run.status or UNKNOWN} for name, run in zip(names, runs, strict=True)]
     rows = [{**name, **_values(run, detailed)} for name, run in zip(names, runs, strict=True)]
     headers = list(dict.fromkeys(header for row in rows for header in row))
     return ResultTable(
@@ -115,6 +117,11 @@ def name_runs(runs: Sequence[RunEvaluation], settings: Sequence[str] = ()) -> li
     if len({tuple(name.values()) for name in names}) < len(runs) and any(run.folder for run in runs):
         names = [{**name, "folder": run.folder or UNKNOWN} for name, run in zip(names, runs, strict=True)]
     return names
+
+
+def is_unfinished(run: RunEvaluation) -> bool:
+    """Return whether a run was read before its training ended, or diverged; the note of the run says at which step."""
+    return run.status not in (None, "finished")
 
 
 def collect_notes(runs: Sequence[RunEvaluation]) -> list[str]:
