@@ -301,7 +301,10 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
             "--resume continues runs and --overwrite replaces them; leave one of them out",
         ),
         (["parity", "--out", "."], "--out is the current folder; name a folder for the runs, as in --out runs/a5"),
-        (["--resume", "nowhere"], "there is no folder nowhere; sdssm runs lists those in the folder runs"),
+        (
+            ["--resume", "nowhere"],
+            "there is no folder nowhere, and no folder runs yet; sdssm train parity --steps 400 makes one",
+        ),
         (["--resume", "fulll"], "there is no folder fulll; did you mean full?"),
         (["--resume", "fulll/note"], "there is no folder fulll/note; did you mean full/note?"),
         (["full/node"], "is called 'full/node'"),
