@@ -53,6 +53,15 @@ def format_chance(*levels: float | None) -> str:
     return " to ".join(dict.fromkeys(shown))
 
 
+def format_estimate(value: float) -> str:
+    """Format a forecast or a rule of thumb as a whole number with two significant digits.
+
+    >>> format_estimate(1_772_653), format_estimate(112.4), format_estimate(7.2)
+    ('1,800,000', '110', '7')
+    """
+    return f"{round(float(f'{value:.1e}')):,}" if math.isfinite(value) else UNKNOWN
+
+
 def format_duration(seconds: float) -> str:
     """Format a duration as minutes:seconds, or as hours:minutes:seconds.
 

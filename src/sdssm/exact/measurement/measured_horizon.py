@@ -17,7 +17,7 @@ from sdssm.exact.measurement.measured_gains import MeasuredGains, measure_gains
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.sources import MachineSource, ModelSource, check_task_fits, load_source
 from sdssm.exact.watch import Watch, open_watch
-from sdssm.formatting import BEST_CONSTANT, format_chance, format_percent
+from sdssm.formatting import BEST_CONSTANT, format_chance, format_estimate, format_percent
 from sdssm.limits import LONGEST_STRING, MOST_STRINGS
 from sdssm.models import TokenModel
 from sdssm.models.reading import reading_mode
@@ -132,7 +132,9 @@ class Horizon(Displayed):
         if self.stopped:
             notes.append(f"Stopped by the time limit after length {self.readings[-1].length:,}.")
         if self.predicted is not None:
-            notes.append(f"Predicted from the growth of the distance up to length 4,096: about {self.predicted:,}")
+            notes.append(
+                f"Predicted from the growth of the distance up to length 4,096: about {format_estimate(self.predicted)}"
+            )
         if self.gains is not None:
             notes.append(f"Gains at training lengths: {self.gains.describe()}.")
         if self.n_classes:
