@@ -62,7 +62,7 @@ def test_the_state_size_that_was_chosen_is_printed_and_stored(capsys: pytest.Cap
     code, out, _ = run_command(capsys, "train", "parity", "random:60x2:0", "--state", "auto", *tiny)
     assert code == 0
     assert [line for line in out.splitlines() if ": state=" in line] == [
-        "parity: state=64 (auto): the smallest size, enough for 2 states",
+        "parity: state=64 (auto): the smallest that auto chooses; enough for 2 states",
         "random:60x2:0: state=128 (auto): at least 1.2 times the label rank, which is 60, for 60 states",
     ]
     sizes = {run.config.task: run.config.model.mixer.state for run in find_runs("runs")}

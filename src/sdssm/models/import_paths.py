@@ -154,6 +154,6 @@ def _import_error(source: str, error: BaseException) -> ModelError:
     if isinstance(error, ModuleNotFoundError) and error.name and source.split(".")[0] == error.name:
         return ModelError(
             f"there is no module {error.name!r}; install it, run the command in the folder that contains it, or write "
-            "the path of the file, as in folder/file.py:Name"
+            f"the path of its file, as in --model path/to/{error.name}.py:Name"
         )
     return ModelError(f"{source} cannot be imported: {type(error).__name__}: {reason}; fix it and try again")
