@@ -27,8 +27,8 @@ RUNS = {
     "status": "interrupted",
     "step": "100,000/1,000,000",
     "accuracy %": "100.00",
-    "chance %": "1.67",
     "loss": "0.0001",
+    "balanced chance %": "1.67",
     "mean % to length": "100.00 to 500",
 }
 EVALUATION = {
@@ -38,20 +38,28 @@ EVALUATION = {
     "seed": "0",
     "to length": "500",
     "balanced": "99.98",
-    "covering": "99.97",
+    "balanced chance": "1.67",
     "accuracy": "99.99",
     "best constant": "1.96",
     "95 % band": "99.28-100.00",
     "training lengths": "100.00",
     "beyond": "99.98",
-    "chance": "1.67",
+    "covering": "99.97",
+    "covering constant": "1.96",
     "first below 99": "never",
     "radius": "1.000",
 }
 LENGTHS = {"task": "a5", "model": "sd-ssm", "seed": "0", "at 500": "100.00", "at 5,000": "99.98", "at 50,000": "97.01"}
-LENGTHS |= {"mean to 500": "100.00", "mean to 5,000": "99.99", "mean to 50,000": "98.50", "chance": "1.67"}
-LENGTHS |= {"balanced": "99.98", "covering": "99.97", "best constant": "1.67 to 1.96"}
-TRAINED = {"accuracy %": "100.00", "chance %": "1.67", "loss": "0.0001", "steps": "1,000,000", "seconds": "12,345.6"}
+LENGTHS |= {"mean to 500": "100.00", "mean to 5,000": "99.99", "mean to 50,000": "98.50"}
+LENGTHS |= {"balanced": "99.98", "balanced chance": "1.67", "covering": "99.97", "best constant": "1.67 to 1.96"}
+TRAINED = {
+    "balanced %": "100.00",
+    "balanced chance %": "1.67",
+    "accuracy %": "100.00",
+    "loss": "0.0001",
+    "steps": "1,000,000",
+    "seconds": "12,345.6",
+}
 TRAINED |= {"status": "finished", "folder": "runs/parity+cycle-mamba-paper/seed-0"}
 TEXTS = ("folder", "task", "model", "preset", "status", "settings")
 IDENTITY: tuple[str, ...] = (
@@ -60,9 +68,9 @@ IDENTITY: tuple[str, ...] = (
     "model",
     "seed",
     "accuracy %",
-    "chance %",
+    "balanced chance %",
     "accuracy",
-    "chance",
+    "balanced chance",
     "at 500",
 )
 IDENTITY += ("at 50,000", "balanced", "best constant", "best constant %", "balanced %")
@@ -92,8 +100,8 @@ def test_tables_fit_and_keep_what_identifies_a_row(table: dict[str, str], width:
 
 def test_the_least_useful_columns_are_left_out_and_named() -> None:
     lines = shown(RUNS, 100)
-    assert lines[-1] == "columns left out: preset, step, loss; to see them, widen the terminal or add | less -S"
-    assert "interrupted" in lines[2]
+    assert lines[-1] == "columns left out: preset, status, step, loss; to see them, widen the terminal or add | less -S"
+    assert "100.00 to 500" in lines[2]
     assert not any("left out" in line for line in shown(RUNS, 200))
     fitted = fit_table(["a", "b", "c"], [["1", "2" * 9, "3" * 9]], right=["a", "b", "c"], width=12, keep=["c"])
     assert fitted.left_out == ["b"]
@@ -113,11 +121,11 @@ def test_words_are_not_broken_to_save_columns() -> None:
 def test_columns_too_many_for_the_width_become_blocks() -> None:
     lines = shown(RUNS, 40)
     assert lines[:3] == [
-        "folder            runs/a5-paper-lr-0.01/",
-        "                  seed-0",
-        "task              a5",
+        "folder             runs/",
+        "                   a5-paper-lr-0.01/",
+        "                   seed-0",
     ]
-    assert len(lines) == 2 * 12 + 1 and lines[12] == ""
+    assert len(lines) == 2 * 13 + 1 and lines[13] == ""
 
 
 @pytest.mark.parametrize("text", ["", " ", "a", "x" * 30, "runs/a/b c, d", "自動 機 械" * 4, "state-space model / 2"])
@@ -192,9 +200,9 @@ def test_an_evaluation_is_a_table() -> None:
     evaluation = Evaluation((RUN, replace(RUN, seed=1, mean=math.nan, mean_within=None, note="a remark")))
     assert str(evaluation) == (
         "2 runs: accuracy in %, on 512 strings of each length, mean over lengths\n"
-        "task  model   seed  to length  accuracy  training lengths  beyond  chance\n"
-        "a5    sd-ssm     0          3     99.99            100.00   99.99    1.67\n"
-        "a5    sd-ssm     1          3         -                 -   99.99    1.67\n"
+        "task  model   seed  to length  accuracy  chance  training lengths  beyond\n"
+        "a5    sd-ssm     0          3     99.99    1.67            100.00   99.99\n"
+        "a5    sd-ssm     1          3         -    1.67                 -   99.99\n"
         "a remark (runs/<a5>/seed-0)"
     )
     assert repr(evaluation) == "<Evaluation: 2 runs, accuracy 99.99 %, chance 1.67 %>"

@@ -34,6 +34,10 @@ def format_loss(loss: float | None) -> str:
     return f"{loss:.1e}" if 1e5 <= abs(loss) < math.inf else f"{loss:z.4f}"
 
 
+#: What the column "best constant" of a table is, in words.
+BEST_CONSTANT = "best constant: the accuracy, on the same strings, of always giving the most frequent label"
+
+
 def format_chance(*levels: float | None) -> str:
     """Format chance levels, in percent, with at most two digits after the point; several as a range.
 
@@ -47,6 +51,15 @@ def format_chance(*levels: float | None) -> str:
         return UNKNOWN
     shown = [">99.99" if 99.995 <= level < 100 else f"{round(level, 2):g}" for level in (min(known), max(known))]
     return " to ".join(dict.fromkeys(shown))
+
+
+def format_estimate(value: float) -> str:
+    """Format a forecast or a rule of thumb as a whole number with two significant digits.
+
+    >>> format_estimate(1_772_653), format_estimate(112.4), format_estimate(7.2)
+    ('1,800,000', '110', '7')
+    """
+    return f"{round(float(f'{value:.1e}')):,}" if math.isfinite(value) else UNKNOWN
 
 
 def format_duration(seconds: float) -> str:

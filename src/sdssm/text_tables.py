@@ -37,10 +37,22 @@ LEAST_USEFUL = (
     "to length",
     "training lengths",
     "beyond",
+    "covering constant",
     "covering",
 )
 #: Columns of numbers that are never left out: what identifies a row, its accuracy, the best constant answer and chance.
-ALWAYS_SHOWN = ("seed", "seeds", "length", "at", "mean", "balanced", "accuracy", "best constant", "chance")
+ALWAYS_SHOWN = (
+    "seed",
+    "seeds",
+    "length",
+    "at",
+    "mean",
+    "balanced",
+    "balanced chance",
+    "accuracy",
+    "best constant",
+    "chance",
+)
 
 
 def terminal_width() -> int | None:

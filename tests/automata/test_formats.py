@@ -133,6 +133,8 @@ def test_accepting_states_of_a_table() -> None:
     assert from_json(f'{{{table}, "states": ["even", "odd"], "final_states": ["even"]}}').outputs.tolist() == [1, 0]
     for faulty, message in (
         ('"accepting": [2]', '2 in "accepting" is not a state; states are 0..1'),
+        ('"states": ["even", "odd"], "accepting": [7]', "7 in \"accepting\" is not a state; states are 'even', 'odd'"),
+        ('"states": ["even", "odd"], "accepting": ["odds"]', "is not a state; did you mean 'odd'?"),
         ('"accepting": [1], "outputs": [0, 1]', "not both"),
         ('"accepting": 1', "list the names"),
     ):

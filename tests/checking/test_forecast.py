@@ -177,7 +177,7 @@ def test_a_model_of_the_catalogue_without_a_state_gets_the_typical_length(monkey
     assert result.cause == "unseen positions"
     assert result.length == CALIBRATION.unseen * PARITY.train_length
     assert math.isnan(result.ratio)
-    assert str(result) == "if it fails, near length 112 (69 to 349), the typical length of models without a state"
+    assert str(result) == "if it fails, near length 110 (69 to 350), the typical length of models without a state"
 
 
 class Attracted(AngleCounter):

@@ -144,10 +144,10 @@ def shown_by_train(run: Run) -> Shown:
     out = run(*TRAIN, "--out", "again", "--overwrite")
     quiet = run(*TRAIN, "--out", "again", "--overwrite", "--quiet")
     found = re.search(
-        r"balanced accuracy at training lengths: mean ([\d.]+) %, min [\d.]+ %, chance ([\d.]+) %;", quiet
+        r"balanced accuracy at training lengths: mean ([\d.]+) %, min [\d.]+ %, balanced chance ([\d.]+) %;", quiet
     )
     assert found is not None and re.search(r"accuracy of the last steps: .*, best constant answer [\d.]+ %", quiet)
-    return [(column(out, "balanced %")[0], column(out, "chance %")[0]), (found[1], found[2])]
+    return [(column(out, "balanced %")[0], column(out, "balanced chance %")[0]), (found[1], found[2])]
 
 
 def shown_by_evaluate(run: Run) -> Shown:
@@ -157,14 +157,14 @@ def shown_by_evaluate(run: Run) -> Shown:
     assert column(out, "accuracy") == ["100.00"]  # this is what a constant answer looks like on uniform strings
     assert int(column(out, "first below 99")[0]) == ALL_REJECTED + 1
     listed = run("evaluate", "runs", "--model", MODEL, "--device", "cpu", "--lengths", "50,100")
-    pairs = [(column(text, "balanced")[0], column(text, "chance")[0]) for text in (out, listed)]
+    pairs = [(column(text, "balanced")[0], column(text, "balanced chance")[0]) for text in (out, listed)]
     return [*pairs, (str(data["headline"]), str(data["headline_chance"]))]
 
 
 def shown_by_runs(run: Run) -> Shown:
     out = run("runs", "runs")
     assert "constant % to length" in out
-    return [(column(out, "balanced % to length")[0], column(out, "chance %")[0])]
+    return [(column(out, "balanced % to length")[0], column(out, "balanced chance %")[0])]
 
 
 def shown_by_check(run: Run) -> Shown:
@@ -186,7 +186,7 @@ def shown_by_horizon(run: Run) -> Shown:
     out = run("horizon", "runs/seed-0", "--model", MODEL, "--max-length", "200")
     found = re.search(r"as at all shorter ones: ([\d,]+)\n", out)
     assert found is not None and int(found[1]) <= ALL_REJECTED
-    failed = re.search(r"balanced accuracy ([\d.]+) % \(chance ([\d.]+) %\)", out)
+    failed = re.search(r"balanced accuracy ([\d.]+) % \(balanced chance ([\d.]+) %\)", out)
     assert failed is not None
     return [(failed[1], failed[2])]
 
@@ -235,7 +235,7 @@ def shown_by_report(run: Run) -> Shown:
     assert data is not None
     entries = evaluated(json.loads(data[1])["runs"])
     for entry in entries:
-        assert f"{entry['headline']} % {entry['headline_name']}, chance {entry['headline_chance']} %" in text
+        assert f"{entry['headline']} % {entry['headline_name']}, balanced chance {entry['headline_chance']} %" in text
     return [(str(entry["headline"]), str(entry["headline_chance"])) for entry in entries]
 
 
@@ -299,7 +299,9 @@ def test_no_command_lets_a_constant_model_look_good(command: str, run: Run) -> N
 
 def test_a_command_that_shows_the_accuracy_as_its_headline_is_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other tests of this file are able to fail."""
-    monkeypatch.setattr("sdssm.evaluation.tables._sampled", lambda run: {"balanced": f"{run.mean:.2f}"})
+    monkeypatch.setattr(
+        "sdssm.evaluation.tables._balanced", lambda run: {"balanced": f"{run.mean:.2f}", "balanced chance": "50"}
+    )
     with pytest.raises(AssertionError):
         assert_chance(SHOWN["evaluate"](run))
     monkeypatch.setattr(HorizonReading, "is_at_least", lambda reading, level: reading.accuracy >= level)

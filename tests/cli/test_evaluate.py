@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,15 +32,31 @@ def test_tables_and_plot_of_all_runs(runs: Path, capsys: Capture) -> None:
     assert lines[2].split()[:4] == ["task", "model", "seed", "to"]
     assert [line.split()[2] for line in lines[3:6]] == ["0", "1", "2"]
     assert lines[5].split()[:2] == ["parity", "sd-ssm"]
-    assert " ".join(lines[7].split()) == "task model seeds measure max mean min best constant chance"
+    assert " ".join(lines[7].split()) == "task model seeds measure max mean min best constant"
     rows = [line.split() for line in lines[8:11] if line]
     assert [row[3] for row in rows][0 :: len(rows) - 1] == ["balanced", "accuracy"]
-    assert all(row[-2:] == ["50", "50"] for row in rows)
+    assert all(row[-1] == "50" for row in rows)
     assert "radius: the largest absolute eigenvalue of a symbol's matrix" in out
     assert "accuracy in %, parity, sd-ssm, mean of 3 seeds" in out
     assert "==== training lengths, up to 40" in out
     assert "\x1b" not in out
     assert (runs / "seed-1" / "evaluation.json").exists()
+
+
+def test_each_measure_has_its_own_baseline(tmp_path: Path, capsys: Capture) -> None:
+    """Of the 8 states of d4, 4 are possible at a length: a constant answer has 25 %, a random guess 12.5 %."""
+    exact(get_machine("d4")).save(tmp_path / "d4")
+    options = ("--strings", "8", "--max-length", "20")
+    code, out, err = run_command(capsys, "evaluate", str(tmp_path / "d4"), "--task", "d4", *options)
+    assert (code, err) == (0, "")
+    header, row = (re.split(r"\s{2,}", line.strip()) for line in out.splitlines()[2:4])
+    cells = dict(zip(header, row, strict=True))
+    assert cells["balanced chance"] == cells["covering constant"] == "25" and "chance" not in cells
+    assert header.index("balanced chance") == header.index("balanced") + 1
+    assert header.index("best constant") == header.index("accuracy") + 1
+    assert header.index("covering constant") == header.index("covering") + 1
+    assert ".... chance of a random guess, 12.5 %; best constant answer" in out
+    assert "best constant: the accuracy, on the same strings, of always giving the most frequent label" in out
 
 
 def test_json_has_all_runs_and_their_aggregate(runs: Path, capsys: Capture) -> None:
@@ -121,9 +138,8 @@ def test_a_diverged_run_is_shown_but_left_out_of_the_summary(runs: Path, capsys:
         [header] = [line for line in lines if "diverged" in line and "max" in line]
         assert header.split()[:4] == ["task", "model", "seeds", "diverged"]
         assert lines[lines.index(header) + 1].split()[2:4] == ["3", "1"]
-        assert (
-            f"Note: diverged: read as it was at step 0, and left out of the best, mean and worst ({runs}/seed-3)" in out
-        )
+        note = f"Note: {runs}/seed-3: diverged: read as it was at step 0 of "
+        assert lines[1].startswith(note) and lines[1].endswith("and left out of the best, mean and worst")
 
 
 def test_a_result_that_cannot_be_written_is_printed_with_a_warning(runs: Path, capsys: Capture) -> None:
@@ -195,7 +211,12 @@ def test_fresh_strings_and_a_note_about_an_unfinished_run(tmp_path: Path, capsys
     code, out, _ = run_command(capsys, *arguments)
     assert code == 0
     assert "100.00" in out
-    assert "Note: not finished" in out
+    lines = out.splitlines()
+    assert re.fullmatch(
+        r"Note: .*seed-0: not finished: read as it was at step \d+ of [\d,]+", lines[1]
+    )  # above the table
+    assert "status" in lines[3].split() and "running" in lines[4].split()
+    assert out.count("not finished") == 1
 
 
 @pytest.mark.parametrize(

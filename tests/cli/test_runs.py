@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,14 +38,32 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_table_of_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run_command(capsys, "runs", "runs/")
     assert (code, err) == (0, "")
-    rows = [" ".join(line.split()) for line in out.splitlines()[1:]]
+    rows = [" ".join(line.split()) for line in out.splitlines()[1:5]]
     assert rows == [
-        "runs/a5/seed-2 a5 sd-ssm scale-free 2 diverged 52/100 98.76 5.81 1.67 0.2500 - - -",
-        "runs/a5/seed-10 a5 sd-ssm scale-free 10 finished 60/100 98.76 5.81 1.67 0.2500 - 99.50 to 500 2 to 500",
-        "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.76 50 50 0.2500 - - -",
-        "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.76 50 50 0.2500 - - -",
+        "runs/a5/seed-2 a5 sd-ssm scale-free 2 diverged 52/100 98.76 5.81 0.2500 - - - -",
+        "runs/a5/seed-10 a5 sd-ssm scale-free 10 finished 60/100 98.76 5.81 0.2500 - - 99.50 to 500 2 to 500",
+        "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.76 50 0.2500 - - - -",
+        "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.76 50 0.2500 - - - -",
     ]
     assert run_command(capsys, "runs")[1] == out
+    assert "best constant: the accuracy, on the same strings, of always giving the most frequent label" in out
+
+
+def test_the_balanced_accuracy_stands_beside_its_own_chance(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A guess among all labels may be worse than a constant answer on balanced strings."""
+    balanced = {"mean": 30.0, "best_constant_mean": 25.0}
+    evaluation = {"mean": 12.5, "max_length": 500, "best_constant_mean": 25.05, "balanced": balanced}
+    RunFolder.open(runs / "a5" / "seed-10").write_json("evaluation.json", evaluation)
+    _, out, _ = run_command(capsys, "runs", "runs/a5/seed-10")
+    header, row = (re.split(r"\s{2,}", line.strip()) for line in out.splitlines()[:2])
+    assert [name for name in header if "chance" in name] == ["balanced chance %"]
+    assert dict(zip(header, row, strict=True)) == {
+        **dict(zip(header, row, strict=True)),
+        "balanced % to length": "30.00 to 500",
+        "balanced chance %": "25",
+        "accuracy % to length": "12.50 to 500",
+        "constant % to length": "25.05 to 500",
+    }
 
 
 def test_runs_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +85,7 @@ def test_runs_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "chance": 100 / 60,
             "loss": 0.25,
             "balanced": None,
+            "balanced_chance": None,
             "mean": 99.5,
             "mean_constant": pytest.approx(1.99912, abs=1e-5),
             "max_length": 500,
@@ -78,7 +98,7 @@ def test_damaged_folders_are_reported_in_one_line(runs: Path, capsys: pytest.Cap
     (runs / "a5" / "seed-10" / "evaluation.json").write_text("[")
     code, out, err = run_command(capsys, "runs", "runs")
     assert code == 0
-    assert len(out.splitlines()) == 4
+    assert len(out.split("\n\n")[0].splitlines()) == 4
     assert err.splitlines() == [
         "sdssm: warning: runs/a5/seed-2/config.json is damaged: it is not JSON; left out",
         "sdssm: warning: runs/a5/seed-10/evaluation.json is damaged: it is not JSON; it counts as missing",
@@ -88,7 +108,7 @@ def test_damaged_folders_are_reported_in_one_line(runs: Path, capsys: pytest.Cap
 def test_saved_models_beside_runs_are_not_damaged_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exact(get_machine("parity")).save(runs / "exact")
     code, out, err = run_command(capsys, "runs", "runs")
-    assert (code, err, len(out.splitlines())) == (0, "", 5)
+    assert (code, err, len(out.split("\n\n")[0].splitlines())) == (0, "", 5)
     code, out, err = run_command(capsys, "runs", "runs/exact")
     assert (code, out) == (2, "")
     assert err == "sdssm: runs/exact holds a saved model and no run; sdssm evaluate runs/exact measures it\n"

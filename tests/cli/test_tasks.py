@@ -63,6 +63,40 @@ def test_show_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     assert "unknown (monoid > 20,000)" in out
 
 
+def test_no_command_overwrites_the_file_that_it_reads(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = '{"table": [[0, 1], [1, 0]], "outputs": [0, 1]}'
+    Path("lang.json").write_text(text)
+    Path("copy.json").symlink_to("lang.json")
+    run_command(capsys, "train", "lang.json", "--steps", "1", "--set", "batch=2", "state=2", "--out", "runs", "--quiet")
+    assert run_command(capsys, "compile", "lang.json", "--out", "exact", "--quiet")[0] == 0
+    refused = "is the file that the task was read from, and no command overwrites what it reads"
+    for command in (
+        ("tasks", "show", "lang.json", "--out", "lang.json"),
+        ("tasks", "show", "lang.json", "--out", "copy.json"),
+        ("extract", "runs", "--out", "lang.json"),
+        ("extract", "runs/seed-0", "--out", "./lang.json"),
+        ("extract", "exact", "--out", "lang.json"),
+        ("export", "exact", "--format", "json", "--out", "lang.json", "--overwrite"),
+        ("check", "exact", "--json", "lang.json", "--overwrite"),
+    ):
+        code, out, err = run_command(capsys, *command)
+        assert (code, out) == (2, "") and refused in err, command
+        assert "lang-new.json" in err or "copy-new.json" in err, command
+    for command in (
+        ("extract", "runs", "--out", "runs/seed-0/config.json"),
+        ("check", "exact", "--json", "exact/task.json", "--overwrite"),
+        ("snap", "exact", "--out", "exact", "--overwrite"),
+    ):
+        code, out, err = run_command(capsys, *command)
+        assert (code, out) == (2, "") and "of the model that is read" in err, command
+    assert Path("lang.json").read_text() == text
+    assert run_command(capsys, "extract", "runs", "--out", "lang-new.json", "--quiet")[0] == 0
+    assert run_command(capsys, "extract", "runs", "--out", "lang-new.json", "--quiet")[0] == 0  # not read by it
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -62,7 +62,7 @@ def test_the_state_size_that_was_chosen_is_printed_and_stored(capsys: pytest.Cap
     code, out, _ = run_command(capsys, "train", "parity", "random:60x2:0", "--state", "auto", *tiny)
     assert code == 0
     assert [line for line in out.splitlines() if ": state=" in line] == [
-        "parity: state=64 (auto): the smallest size, enough for 2 states",
+        "parity: state=64 (auto): the smallest that auto chooses; enough for 2 states",
         "random:60x2:0: state=128 (auto): at least 1.2 times the label rank, which is 60, for 60 states",
     ]
     sizes = {run.config.task: run.config.model.mixer.state for run in find_runs("runs")}
@@ -89,7 +89,7 @@ def test_quiet_training_of_several_tasks_and_seeds_prints_one_line(capsys: pytes
     assert code == 0
     assert re.fullmatch(
         r"4 runs in runs/parity\+even_pairs: 4 finished; "
-        r"balanced accuracy at training lengths: mean [\d.]+ %, min [\d.]+ %, chance [\d. to]+ %; "
+        r"balanced accuracy at training lengths: mean [\d.]+ %, min [\d.]+ %, balanced chance [\d. to]+ %; "
         r"accuracy of the last steps: mean [\d.]+ %, min [\d.]+ %, best constant answer [\d. to]+ %\n",
         out,
     )
@@ -301,7 +301,10 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
             "--resume continues runs and --overwrite replaces them; leave one of them out",
         ),
         (["parity", "--out", "."], "--out is the current folder; name a folder for the runs, as in --out runs/a5"),
-        (["--resume", "nowhere"], "there is no folder nowhere; sdssm runs lists those in the folder runs"),
+        (
+            ["--resume", "nowhere"],
+            "there is no folder nowhere, and no folder runs yet; sdssm train parity --steps 400 makes one",
+        ),
         (["--resume", "fulll"], "there is no folder fulll; did you mean full?"),
         (["--resume", "fulll/note"], "there is no folder fulll/note; did you mean full/note?"),
         (["full/node"], "is called 'full/node'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def test_prediction_follows_the_spread() -> None:
     spreads = [reading.spread for reading in result.readings if reading.length >= 512]
     assert all(a is not None and b is not None and a < b for a, b in pairwise(spreads))
     assert result.predicted is not None and result.predicted > 8_192
+    assert re.search(r"up to length 4,096: about \d{1,3},?\d?00(,000)*\n", f"{result}\n")  # two significant digits
     exact = horizon(compiled("d4"), task="d4", max_length=8_192)
     assert exact.reached and exact.predicted is None and exact.readings[-1].within == 0.0
     states = np.array([[0.0, 0.1], [0.0, -0.1], [3.0, 0.0], [3.0, 0.0]])
@@ -192,7 +194,7 @@ def test_a_constant_answer_has_no_horizon() -> None:
     failure = result.first_failure
     assert failure is not None and failure.balanced == failure.chance == 50
     assert (result.longest, failure.length) == (8, 16)  # no string of up to 9 symbols is accepted
-    assert "balanced accuracy 50.00 % (chance 50 %)" in str(result)
+    assert "balanced accuracy 50.00 % (balanced chance 50 %)" in str(result)
 
 
 def test_a_frequent_label_makes_a_horizon_measure_balanced_strings() -> None:

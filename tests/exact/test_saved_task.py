@@ -232,7 +232,7 @@ def test_nothing_is_predicted_for_a_model_that_has_failed() -> None:
     assert result.first_failure is not None and result.predicted is None
     text = str(result)
     assert "Predicted" not in text and f"The model fails at length {result.first_failure.length}: " in text
-    assert "Chance level of the accuracy: 50 %" in text
+    assert "Chance of a random guess: 50 %" in text
 
 
 # -- one calling convention --------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import make_dataclass
@@ -270,6 +271,46 @@ def test_a_folder_imports_code_only_with_trust(
         loaded = sdssm.load(folder, trust=True).state_dict()
         assert all(torch.equal(loaded[name], weights[name]) for name in weights)
     assert sdssm.evaluate("out", max_length=3, strings=4).runs[0].model == f"{module_name}:Table"
+
+
+def test_the_refusal_in_python_names_the_class_to_register(module_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sdssm.train("parity", model=f"{module_name}:Table", steps=1, out="out", settings={"batch": 2}, device="cpu")
+    monkeypatch.setattr(registry, "_registered", {})  # as in a new process
+    with pytest.raises(
+        ModelError, match=r"trust=True, or import Table yourself and call sdssm\.register\(Table\) first"
+    ):
+        sdssm.load("out")
+    register(importlib.import_module(module_name).Table)
+    assert sdssm.load("out").n_classes == 2
+    assert sdssm.evaluate("out", max_length=3, strings=4).runs[0].mean >= 0
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("self.extra = torch.nn.Parameter(torch.zeros(2))", "has a parameter 'extra', which the weights do not have"),
+        ("self.tables = self.__dict__['_parameters'].pop('table')", "has a parameter 'tables', which"),
+        ("del self.table", "has no parameter 'table', which the weights have"),
+        (
+            "self.table = torch.nn.Parameter(torch.zeros(3, 2))",
+            "has a parameter 'table' of shape (3, 2), and the weights have one of shape (2, 2)",
+        ),
+    ],
+)
+def test_weights_of_a_class_that_was_changed_say_so(
+    line: str, text: str, module_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sdssm.train("parity", model=f"{module_name}:Table", steps=1, out="out", settings={"batch": 2}, device="cpu")
+    monkeypatch.setattr(registry, "_registered", {})  # as in a new process
+    del sys.modules[module_name]
+    changed = CODE.replace("    def forward", f"        {line}\n\n    def forward")
+    changed = changed.replace("return self.table[tokens]", "return torch.zeros(*tokens.shape, 2)")
+    Path(f"{module_name}.py").write_text(changed)
+    importlib.invalidate_caches()
+    with pytest.raises(ModelError) as caught:
+        sdssm.load("out", trust=True)
+    assert f"{module_name}:Table, as it is now, {text}" in str(caught.value)
+    assert "was its code changed since the training?" in str(caught.value)
 
 
 def test_code_that_cannot_be_imported_again_is_loaded_once_it_is_registered(tmp_path: Path) -> None:

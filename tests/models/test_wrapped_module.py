@@ -76,13 +76,30 @@ def tokens_of(*shape: int) -> Tensor:
         (lambda y, t: y.flip(1), "is not causal: its logits after the first 3 symbols change by .* when later symbols"),
         (lambda y, t: y + t.shape[1], "is not causal: .* when later symbols are left out; mask later positions"),
         (lambda y, t: y * torch.nan, "is not finite: it returns NaN for random strings of 7 symbols; look for 0/0"),
-        (lambda y, t: y[:, 100], r"raises IndexError for tokens of shape \(3, 7\) and type torch.int64: index 100"),
+        (
+            lambda y, t: y[:, 100],
+            r"raises IndexError in .*, line \d+, for tokens of shape \(3, 7\) and type torch.int64: index 100",
+        ),
     ],
 )
 def test_a_module_that_breaks_a_rule_is_refused_in_one_line(change: Callable[..., Any], message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         wrap(Changed(change))
     assert "\n" not in str(caught.value)
+
+
+class WithoutSuper(nn.Module):
+    def __init__(self, n_symbols: int, n_classes: int) -> None:
+        self.embedding = nn.Embedding(n_symbols, 4)
+
+
+def test_an_error_in_a_module_names_its_file_and_line() -> None:
+    place = r"in .*test_wrapped_module\.py, line \d+"
+    with pytest.raises(ModelError, match=rf"raises RuntimeError {place}, for tokens .* cannot be multiplied"):
+        wrap(Changed(lambda y, t: torch.zeros(3, 8) @ torch.zeros(9, 2)))
+    with pytest.raises(ModelError, match=rf"AttributeError {place}: .*; call super\(\).__init__\(\) first") as caught:
+        sdssm.train("parity", model=WithoutSuper, steps=1, device="cpu")
+    assert "two sizes" not in str(caught.value)
 
 
 class Draws(Gru):

@@ -105,11 +105,11 @@ def test_terminal_plot_has_ticks_at_listed_lengths() -> None:
 def test_terminal_plot_shows_chance() -> None:
     [parity] = make_curves({"runs": [run([50.0, 50.0], task="parity", chance=50.0)]})
     lines = terminal_plot(parity, width=25, height=11).splitlines()
-    assert "     .... chance, 50 %" in lines
+    assert "     .... chance of a" in lines and "          random guess," in lines
     assert "." not in terminal_plot(replace(parity, chance=None), width=25)
     assert " 50 |.....*.........*...." in lines
     [covered] = make_curves({"runs": [run([50.0] * 500, chance=50.0)]})
-    assert ".... chance, 50 %" in terminal_plot(covered)
+    assert ".... chance of a random guess, 50 %" in terminal_plot(covered)
 
 
 @pytest.mark.parametrize("lengths", [[1], [7], [100, 200], [5, 10_000, 1_000_000], list(range(1, 3000))])

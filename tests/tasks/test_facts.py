@@ -52,7 +52,9 @@ def test_invalid_strings_are_no_part_of_what_can_be_reached() -> None:
 def test_a_set_sampling_is_described_with_the_default() -> None:
     facts = describe_task(get_task("tomita2"), 20, "uniform")
     assert (facts.sampling, facts.rarest) == ("uniform", facts.rarest_uniform)
-    assert facts.reason.startswith("as set; the default is covering, since a transition ends 7.5 times fewer uniform")
+    assert facts.reason.startswith(
+        "as set; the default is covering, since the rarest transition ends 7.5 times fewer uniform"
+    )
     with pytest.raises(TaskError, match="did you mean 'balanced'"):
         describe_task(get_task("tomita2"), 20, "balance")
 

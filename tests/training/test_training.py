@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -372,8 +373,12 @@ def test_resume_with_a_task_starts_missing_runs_and_refuses_different_ones(tmp_p
     assert [run.status for run in runs] == ["finished"] * 3
     assert all(torch.equal(value, before[name]) for name, value in weights(tmp_path / "seed-0").items())
     for change in ({"task": "cycle"}, {"steps": 70}, {"settings": {"lr": 0.5}}):
-        with pytest.raises(RunError, match="another training"):
+        with pytest.raises(RunError, match="another training") as caught:
             train(tmp_path, seeds=1, resume=True, **change)
+        name, value = ("lr", 0.5) if "settings" in change else next(iter(change.items()))
+        assert re.search(rf"[( ]{name} [\w.]+, asked {value}[,)]", str(caught.value))
+        assert "which has ended and cannot be extended; train again in another folder" in str(caught.value)
+        assert caught.value.shell.endswith("with another --out, or replace it with --overwrite in place of --resume")
 
 
 def test_folders_that_would_collide_or_mix_are_refused(tmp_path: Path) -> None:

@@ -101,6 +101,8 @@ export interface RunData {
   headline_lengths: number[] | null; // null: every length up to `max_length`
   mean_within: number | null; // accuracy on uniform strings of the training lengths
   mean_beyond: number | null; // and of greater lengths
+  constant_within: number | null; // of the best constant answer on the strings of `mean_within`
+  constant_beyond: number | null; // and on those of `mean_beyond`
   max_length: number | null;
   first_failure: number | null; // the first length below 99 %
   certified: Certified | null;

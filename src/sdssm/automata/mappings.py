@@ -24,6 +24,8 @@ from sdssm.errors import FormatError, did_you_mean, format_value
 
 TABLE_KEYS = ("table", "start", "accepting", "outputs", "states", "symbols")
 TRANSITION_KEYS = ("transitions", "start", "accepting", "outputs", "states", "symbols")
+#: Names of states that an error lists.
+MOST_NAMES = 12
 #: Names that other programs give to the same keys.
 ALIASES = {
     "initial_state": "start",
@@ -90,7 +92,11 @@ def _state_number(state: Any, number: dict[str, int], n_states: int) -> int:
         return state
     if isinstance(state, str) and state in number:
         return number[state]
-    raise FormatError(f'{format_value(state)} in "accepting" is not a state; states are 0..{n_states - 1}')
+    problem = f'{format_value(state)} in "accepting" is not a state'
+    if set(number) != {str(q) for q in range(n_states)}:  # the file names them
+        names = [*map(format_value, list(number)[:MOST_NAMES]), *(["..."] if len(number) > MOST_NAMES else [])]
+        raise FormatError(f"{problem}; {did_you_mean(str(state), number, 'states are ' + ', '.join(names))}")
+    raise FormatError(f"{problem}; states are 0..{n_states - 1}")
 
 
 def _from_transitions(data: dict[str, Any], sink: bool) -> Machine:

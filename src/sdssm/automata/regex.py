@@ -133,7 +133,8 @@ class _RegexParser:
         return piece
 
     def _error(self, message: str) -> FormatError:
-        return FormatError(f"{message} at position {self.position} of the expression {format_value(self.pattern)}")
+        pattern = format_value(self.pattern).replace("\\\\", "\\")  # as it was typed
+        return FormatError(f"{message} at position {self.position} of the expression {pattern}")
 
     def _peek(self) -> str:
         return self.pattern[self.position : self.position + 1]
@@ -180,6 +181,10 @@ class _RegexParser:
 
     def _atom(self) -> _Build:
         c = self._peek()
+        if c == "?" and self.pattern[self.position - 1 : self.position] == "(":
+            raise self._error(
+                "groups that start with (? are not supported (write a plain one, as in (ab)); this one starts"
+            )
         if c in "*+?{":
             raise self._error(f"nothing to repeat before {c!r}")
         if c in "]}":

@@ -15,6 +15,7 @@ from sdssm.checking.forecast_measurement import LONGEST
 from sdssm.checking.forecast_strings import SHORTEST
 from sdssm.checking.state_distances import Growth, StateDistances
 from sdssm.evaluation.sampled_measurement import measure_sampled
+from sdssm.formatting import format_estimate
 from sdssm.models import TokenModel, WrappedModule
 from sdssm.models.reading import reading_mode
 from sdssm.tasks import Task
@@ -93,7 +94,8 @@ class Forecast:
         if self.length is None:
             return f"no failure expected before length {LONGEST:,}"
         assert self.lower is not None and self.upper is not None
-        where = f"if it fails, near length {self.length:,.0f} ({self.lower:,.0f} to {self.upper:,.0f})"
+        length, lower, upper = map(format_estimate, (self.length, self.lower, self.upper))
+        where = f"if it fails, near length {length} ({lower} to {upper})"
         if self.cause == "unseen positions":
             return f"{where}, the typical length of models without a state"
         return f"{where}, by {self.cause}"

@@ -10,7 +10,7 @@ from sdssm.checking.forecast import Forecast
 from sdssm.checking.implemented import ImplementedAutomaton
 from sdssm.checking.misclassified import MisclassifiedSearch
 from sdssm.exact.measurement.measured_gains import MeasuredGains
-from sdssm.formatting import count_of
+from sdssm.formatting import count_of, format_estimate
 from sdssm.runs.events import to_json_value
 from sdssm.testing import LawResult
 
@@ -160,4 +160,4 @@ class ForecastSection:
         if self.forecast.length is None:
             return f"no failure; {measured}"
         factor = "" if self.factor is None else f", factor {self.factor:.1f}"
-        return f"if it fails, near {self.forecast.length:,.0f}; {measured}{factor}"
+        return f"if it fails, near {format_estimate(self.forecast.length)}; {measured}{factor}"

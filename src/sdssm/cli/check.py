@@ -23,6 +23,7 @@ from sdssm.cli.options import (
     parse_value,
 )
 from sdssm.cli.output import print_facts, print_json, print_text
+from sdssm.cli.own_inputs import check_own_inputs
 from sdssm.errors import OutputError, SettingsError
 from sdssm.files import check_output_folder, describe_file_error, format_path, write_atomic
 from sdssm.means import mean_of_known
@@ -204,6 +205,8 @@ def _find_files(options: argparse.Namespace) -> dict[str, Path]:
         from sdssm.report.card_plot import check_card_plot
 
         check_card_plot(files["plot"])
+    outputs = {"--out" if path.parent == options.out else f"--{kind}": path for kind, path in files.items()}
+    check_own_inputs(outputs, folder=Path(options.source), task=options.task)
     return files
 
 

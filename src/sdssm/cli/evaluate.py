@@ -19,6 +19,7 @@ from sdssm.cli.options import (
     parse_strings,
 )
 from sdssm.cli.output import print_json, print_table, print_text
+from sdssm.formatting import BEST_CONSTANT
 from sdssm.printable import make_lines_printable, make_printable
 from sdssm.report.views import VIEWS
 
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
 
 #: Plots that are printed at most, and the lengths that a plot needs at least.
 MOST_PLOTS, LEAST_POINTS = 4, 8
+#: Runs that are not finished and whose step is printed above the table.
+MOST_UNFINISHED = 5
 #: Below a table with these measures.
 MEASURES_NOTE = (
-    "balanced: on strings whose labels are equally frequent, so that a constant answer scores chance; covering: on "
-    "strings whose last transitions are equally frequent; accuracy: on uniform strings, beside the best constant answer"
+    "balanced: on strings whose labels are equally frequent; balanced chance: what any constant answer scores on them; "
+    "accuracy: on uniform strings; covering: on strings whose last transitions are equally frequent; covering "
+    f"constant: the best constant on these; {BEST_CONSTANT}"
 )
 #: Below a table with the column "radius".
 RADIUS_NOTE = (
@@ -102,7 +106,7 @@ def add_command(commands: Commands) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from sdssm.evaluation import evaluate
-    from sdssm.evaluation.tables import collect_notes
+    from sdssm.evaluation.tables import collect_notes, is_unfinished
     from sdssm.report import check_plot, make_curves, save_plot, terminal_plot
 
     if options.plot is not None:
@@ -132,7 +136,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         print(f"\n{make_lines_printable(terminal_plot(curve, width=get_terminal_size().columns))}")
     if len(plotted) > MOST_PLOTS:
         print(f"\n{len(plotted) - MOST_PLOTS} more curves are not shown here; --plot FILE.png draws all")
-    for note in collect_notes(evaluation.runs):
+    for note in collect_notes([run for run in evaluation.runs if not is_unfinished(run)]):
         print()
         print_text(f"Note: {note}")
     if options.plot is not None:
@@ -142,12 +146,17 @@ def _evaluate(options: argparse.Namespace) -> None:
 def _show_tables(evaluation: Evaluation) -> None:
     """Print one row for each run, then one row for each training."""
     from sdssm.evaluation.records import group_by_training
-    from sdssm.evaluation.tables import tabulate_evaluations, tabulate_trainings
+    from sdssm.evaluation.tables import is_unfinished, tabulate_evaluations, tabulate_trainings
     from sdssm.report import describe_differences
 
     runs = evaluation.runs
     table = tabulate_evaluations(runs, settings=describe_differences([vars(run) for run in runs]), detailed=True)
     print_text(table.title)
+    unfinished = [run for run in runs if is_unfinished(run)]
+    for run in unfinished[:MOST_UNFINISHED]:
+        print_text(f"Note: {run.folder}: {run.note}")
+    if len(unfinished) > MOST_UNFINISHED:
+        print(f"{len(unfinished) - MOST_UNFINISHED} more runs are not finished; see the column status")
     print()
     left_out = print_table(table.headers, table.rows, right=table.right)
     if len(runs) > 1:

@@ -10,6 +10,7 @@ from sdssm.cli.exact_options import TASK_HELP
 from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import JSON_HELP, RUN_HELP, declare_command
 from sdssm.cli.output import print_facts, print_json
+from sdssm.cli.own_inputs import check_own_inputs
 from sdssm.exporting.formats import FORMATS, check_format, format_of_path
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def add_command(commands: Commands) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     format_name = format_of_path(options.out) if options.format is None else check_format(options.format)
+    check_own_inputs({"--out": options.out}, folder=options.run_folder, task=options.task)
     import_models([options.run_folder], options)
 
     from sdssm.exporting import export

@@ -17,6 +17,7 @@ from sdssm.cli.exact_options import (
 from sdssm.cli.model_options import import_models
 from sdssm.cli.options import declare_command, parse_lengths, parse_seed, parse_strings, whole_number_between
 from sdssm.cli.output import check_suffix, print_json
+from sdssm.cli.own_inputs import check_own_inputs
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES, METHOD
 from sdssm.limits import MOST_EXTRACTED
 from sdssm.printable import make_printable
@@ -91,6 +92,8 @@ def _extract(options: argparse.Namespace) -> None:
 
     check_suffix("--svg", options.svg, DRAWINGS, "a state diagram")
     check_suffix("--out", options.out, tuple(FORMATS), "an automaton")
+    outputs = {"--out": options.out, "--svg": options.svg}
+    check_own_inputs(outputs, folder=options.run_folder, task=options.task)
     import_models([options.run_folder], options)
     store = ResultStore(options.run_folder)
     extraction = extract(

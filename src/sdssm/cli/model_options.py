@@ -48,7 +48,7 @@ def import_models(folders: Sequence[Path], options: argparse.Namespace) -> None:
 
     entry = None if options.model is None else find_entry(options.model)
     is_used, others = False, dict[Path, str]()
-    for folder in _model_folders(folders):
+    for folder in model_folders(folders):
         try:
             config = read_model_config(folder)
             name, path = recorded_name(config["model"])
@@ -70,7 +70,7 @@ def import_models(folders: Sequence[Path], options: argparse.Namespace) -> None:
         )
 
 
-def _model_folders(folders: Sequence[Path]) -> Iterator[Path]:
+def model_folders(folders: Sequence[Path]) -> Iterator[Path]:
     """Yield the folders of runs and saved models in these folders and below."""
     from sdssm.models.settings import CONFIG_FILE
 

@@ -11,19 +11,43 @@ from sdssm.cli.options import declare_command, parse_number
 from sdssm.cli.output import check_suffix, print_text, quote_argument
 from sdssm.files import check_output_folder
 from sdssm.formatting import count_of
+from sdssm.models.module_settings import ModuleSettings
+from sdssm.models.registry import plugin_paths
 from sdssm.printable import make_printable
 from sdssm.report.page.page_size import MAX_MB
+from sdssm.report.page.symbol_matrices import is_single_sd_ssm
+from sdssm.runs.own_files import STATES_FILE
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
-    from sdssm.report.page.page_types import ReportData, RunData
+    from sdssm.report.page.collecting import PageContents
+    from sdssm.report.page.page_types import RunData
+    from sdssm.report.page.run_data import PageRun
 
-#: What a run may lack: what that is called, the command to get it, and whether a run has it.
-FINDINGS: tuple[tuple[str, str, Callable[[RunData], bool]], ...] = (
-    ("were not evaluated", "evaluate", lambda run: run["max_length"] is not None),
-    ("have no extraction", "extract", lambda run: run["extraction"] is not None),
-    ("have no certificate", "certify", lambda run: run["certified"] is not None or run["model"] != "sd-ssm"),
-    ("have no measured horizon", "horizon", lambda run: run["horizon"] is not None),
+#: Models of the catalogue that carry no state from one symbol to the next: they have no states to extract.
+STATELESS = ("transformer", "hyena")
+
+
+def _is_extractable(run: PageRun) -> bool:
+    """Return whether `sdssm extract` and `sdssm horizon` can read the run, as far as its folder says."""
+    config = run.config
+    if config is None or config.has_random_start:
+        return False
+    if isinstance(config.model, ModuleSettings):  # its states are stored by an evaluation if it carries any
+        return run.path is not None and (run.path / STATES_FILE).exists()
+    return config.model.name not in STATELESS
+
+
+def _is_certifiable(run: PageRun) -> bool:
+    return run.config is not None and is_single_sd_ssm(run.config.model)
+
+
+#: What a run may lack: what that is called, the command to get it, whether a run has it, and whether it can have it.
+FINDINGS: tuple[tuple[str, str, Callable[[RunData], bool], Callable[[PageRun], bool]], ...] = (
+    ("were not evaluated", "evaluate", lambda run: run["max_length"] is not None, lambda run: True),
+    ("have no extraction", "extract", lambda run: run["extraction"] is not None, _is_extractable),
+    ("have no certificate", "certify", lambda run: run["certified"] is not None, _is_certifiable),
+    ("have no measured horizon", "horizon", lambda run: run["horizon"] is not None, _is_extractable),
 )
 #: Problems that are printed; the page has all of them.
 MOST_PROBLEMS = 10
@@ -83,18 +107,32 @@ def _write_report(options: argparse.Namespace) -> None:
         if data[name]  # type: ignore[literal-required]
     ]
     print(f"{make_printable(str(options.out))}: {', '.join(counts)}; {size}")
-    _print_gaps(data)
+    _print_gaps(contents)
 
 
-def _print_gaps(data: ReportData) -> None:
+def _is_loadable(run: PageRun) -> bool:
+    """Return whether a command can load the model: not if its code was defined in a session or inside a function."""
+    model = None if run.config is None else run.config.model
+    return model is not None and not (isinstance(model, ModuleSettings) and model.import_path is None)
+
+
+def _print_gaps(contents: PageContents) -> None:
     """Print what the page does not show, and the commands that change it."""
-    ended = [run for run in data["runs"] if run["folder"] is not None and run["status"] in ("finished", "stopped")]
-    for words, command, is_there in FINDINGS:
-        lacking = [run for run in ended if not is_there(run)]
+    data, plugins = contents.data, plugin_paths()
+    ended = [
+        run
+        for run in contents.runs.values()
+        if run.data["folder"] is not None and run.data["status"] in ("finished", "stopped") and _is_loadable(run)
+    ]
+    for words, command, is_there, is_possible in FINDINGS:
+        lacking = [run for run in ended if not is_there(run.data) and is_possible(run)]
         if lacking:
-            folder = quote_argument(lacking[0]["folder"])
+            first = lacking[0]
+            model = None if first.config is None else first.config.model
+            is_foreign = isinstance(model, ModuleSettings) and model.import_path != plugins.get(model.name)
+            hint = f"sdssm {command} {quote_argument(first.path)}{' --trust' if is_foreign else ''}"
             words = words if len(lacking) != 1 else words.replace("have", "has").replace("were", "was")
-            print_text(f"{count_of(len(lacking), 'run')} {words}: sdssm {command} {folder}")
+            print_text(f"{count_of(len(lacking), 'run')} {words}: {hint}")
     for note in data["notes"]:
         print_text(note)
     problems = [f"{problem['path']}: {problem['message']}" for problem in data["problems"]]

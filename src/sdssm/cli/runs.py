@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import JSON_HELP, declare_command
-from sdssm.cli.output import print_json, print_table
+from sdssm.cli.output import print_json, print_table, print_text
 from sdssm.errors import RunError, RunWarning, SettingsError
+from sdssm.formatting import BEST_CONSTANT
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 #: The exit code of `--verify` if a file is damaged or missing, and of `--repair` if one stays so.
 DAMAGED = 1
+#: Below the list of runs.
+EXPLANATION = (
+    f"accuracy: on the training strings of the last steps; {BEST_CONSTANT}. After `to length`: of the evaluation; "
+    "balanced: on strings whose labels are equally frequent; balanced chance: what any constant answer scores on them."
+)
 
 
 def add_command(commands: Commands) -> None:
@@ -27,9 +33,9 @@ def add_command(commands: Commands) -> None:
         "runs",
         summary="list trained models, their progress and accuracy; verify and repair their files",
         description="List the runs in a folder: how far each was trained, its accuracy on the training "
-        "strings beside the best constant answer on them, and if it was evaluated its mean balanced accuracy, its mean "
-        "accuracy and the best constant answer over all lengths. With --verify, every file is read and compared with "
-        "its checksum, and the exit code is 1 if one is damaged.",
+        "strings beside the best constant answer on them, and if it was evaluated its mean balanced accuracy beside "
+        "what a constant answer scores there, its mean accuracy and the best constant answer over all lengths. With "
+        "--verify, every file is read and compared with its checksum, and the exit code is 1 if one is damaged.",
         examples=["sdssm runs", "sdssm runs runs/a5 --json", "sdssm runs --verify", "sdssm runs --repair runs/a5"],
     )
     add = parser.add_argument
@@ -82,8 +88,10 @@ def _list_runs(options: argparse.Namespace) -> None:
         table.rows,
         right=table.right,
         drop=("preset", "loss", "constant % to length", "accuracy % to length"),
-        keep=("step",),
+        keep=("step", "balanced chance %"),
     )
+    print()
+    print_text(EXPLANATION)
 
 
 def _verify_runs(options: argparse.Namespace) -> None:

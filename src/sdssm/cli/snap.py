@@ -11,6 +11,8 @@ from sdssm.cli.extract import add_extraction_options
 from sdssm.cli.model_options import import_models
 from sdssm.cli.options import declare_command, parse_length
 from sdssm.cli.output import print_json
+from sdssm.errors import OutputError
+from sdssm.files import format_path
 from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
@@ -56,6 +58,11 @@ def _snap(options: argparse.Namespace) -> None:
     from sdssm.exact.snapping import check_snap_folder_free
 
     check_snap_folder_free(options.out, overwrite=options.overwrite, option="--overwrite")
+    if options.out.exists() and options.run_folder.exists() and options.out.samefile(options.run_folder):
+        raise OutputError(
+            f"--out {format_path(options.out)} is the folder of the model that is read, and no command overwrites what "
+            "it reads; choose another folder"
+        )
     import_models([options.run_folder], options)
     snapped = snap(
         options.run_folder,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command, parse_seed, whole_number_between
 from sdssm.cli.output import check_suffix, print_facts, print_json, print_table
+from sdssm.cli.own_inputs import check_own_inputs
 from sdssm.cli.parser import CommandParser
 from sdssm.formatting import format_symbols
 from sdssm.limits import LONGEST_TRAINED
@@ -117,6 +118,7 @@ def _show_task(options: argparse.Namespace) -> None:
     if options.svg is not None:
         check_diagram_path(options.svg)  # before anything is computed
     check_suffix("--out", options.out, tuple(FORMATS), "an automaton")
+    check_own_inputs({"--out": options.out, "--svg": options.svg}, task=options.name)
     task = get_task(options.name)
     training = describe_task(task, options.train_length)
     samples = _samples(task, task.longest_valid_length(options.length), options.seed)

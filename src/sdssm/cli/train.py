@@ -243,7 +243,8 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     if changed:
         option = "--" + changed[0].replace("_", "-")
         raise SettingsError(
-            f"--resume keeps the settings of the runs, but {option} was given; leave it out, or name the tasks to train"
+            f"--resume keeps the settings of the runs, but {option} was given; leave it out, or train again in another "
+            "folder: sdssm train TASK --out DIR"
         )
     from sdssm.runs import find_runs
     from sdssm.runs.repair import restore_model

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sdssm.cli.output import print_table, print_text, quote_argument
 from sdssm.devices import check_device_names
 from sdssm.errors import RunError, SdssmError
-from sdssm.formatting import count_of, format_chance, format_loss, format_percent
+from sdssm.formatting import BEST_CONSTANT, count_of, format_chance, format_loss, format_percent
 
 if TYPE_CHECKING:
     from sdssm.evaluation.sampled_accuracy import SampledAccuracy
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 UNFINISHED = ("running", "stopped")
 #: Below the table of a training.
 EXPLANATION = (
-    "balanced: at training lengths, on strings whose labels are equally frequent, so that a constant answer scores "
-    "chance. accuracy: on the training strings of the last steps, beside the best constant answer on them."
+    "balanced: at training lengths, on strings whose labels are equally frequent; balanced chance: what any constant "
+    f"answer scores on them. accuracy: on the training strings of the last steps; {BEST_CONSTANT}."
 )
 
 
@@ -51,10 +51,11 @@ def show_ended_runs(runs: Sequence[RunFolder], out: Path, options: argparse.Name
     rows = []
     for run, measured, constant in zip(runs, balanced, constants, strict=True):
         progress = run.progress
-        numbers = [format_percent(None if measured is None else measured.mean), format_chance(_chance(run, measured))]
+        pair = (None, None) if measured is None else (measured.mean, measured.best_constant_mean)
+        numbers = [format_percent(pair[0]), format_chance(pair[1])]
         numbers += [format_percent(progress.accuracy), format_chance(constant), format_loss(progress.loss)]
         rows.append([*numbers, f"{_last_step(run):,}", f"{progress.seconds:,.1f}", progress.status, str(run.path)])
-    headers = ("balanced %", "chance %", "accuracy %", "best constant %", "loss", "steps", "seconds")
+    headers = ("balanced %", "balanced chance %", "accuracy %", "best constant %", "loss", "steps", "seconds")
     print_table([*headers, "status", "folder"], rows, right=headers)
     print()
     print_text(EXPLANATION)
@@ -64,11 +65,6 @@ def show_ended_runs(runs: Sequence[RunFolder], out: Path, options: argparse.Name
             f"learning rate, as in --lr {run.config.train.lr / 10:.2g}"
         )
     print(f"To measure it at longer lengths: sdssm evaluate {quote_argument(out)}{_model_option(runs)}")
-
-
-def _chance(run: RunFolder, balanced: SampledAccuracy | None) -> float:
-    """Return what a constant answer scores on the strings of the balanced accuracy, or the chance level."""
-    return 100 / run.config.n_classes if balanced is None else balanced.best_constant_mean
 
 
 def _last_step(run: RunFolder) -> int:
@@ -93,9 +89,10 @@ def _summarise(
     statuses = Counter(run.progress.status for run in runs)
     counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
     measured = ""
-    if shares := [accuracy.mean for accuracy in balanced if accuracy is not None]:
-        chance = format_chance(*map(_chance, runs, balanced))
-        measured = f"; balanced accuracy at training lengths: {_mean_and_least(shares)}, chance {chance} %"
+    if known := [accuracy for accuracy in balanced if accuracy is not None]:
+        shares = _mean_and_least([accuracy.mean for accuracy in known])
+        chance = format_chance(*(accuracy.best_constant_mean for accuracy in known))
+        measured = f"; balanced accuracy at training lengths: {shares}, balanced chance {chance} %"
     if accuracies := [run.progress.accuracy for run in runs if run.progress.accuracy is not None]:
         constant = format_chance(*constants)
         measured += f"; accuracy of the last steps: {_mean_and_least(accuracies)}, best constant answer {constant} %"

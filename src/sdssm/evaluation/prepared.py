@@ -66,7 +66,7 @@ class PreparedRun:
             preset=self.config.preset,
             settings=changed_settings(self.config.settings, self.config.preset, result.task),
             status=self.status,
-            note=join_notes(result.note, _status_note(self.status, self.step)),
+            note=join_notes(result.note, _status_note(self.status, self.step, self.config.train.steps)),
         )
         if self.status == "running":  # the weights of a running training will change
             return result
@@ -194,10 +194,10 @@ def _sample_states(prepared: Sequence[PreparedRun], result: RunEvaluation, sampl
     return [sample for run in prepared for sample in _sample_states([run], result, sampling)]
 
 
-def _status_note(status: str, step: int) -> str | None:
+def _status_note(status: str, step: int, steps: int) -> str | None:
     """Return a note on a run that is not finished, or None."""
     if status == "finished":
         return None
     if status == "diverged":
-        return f"diverged: read as it was at step {step:,}, and left out of the best, mean and worst"
-    return f"not finished: read as it was at step {step:,}"
+        return f"diverged: read as it was at step {step:,} of {steps:,}, and left out of the best, mean and worst"
+    return f"not finished: read as it was at step {step:,} of {steps:,}"

@@ -209,7 +209,8 @@ class Evaluation(Displayed):
         values = [run.headline for run in self.runs if not math.isnan(run.headline)]
         ends = " to ".join(dict.fromkeys(map(format_percent, (min(values), max(values))))) if values else UNKNOWN
         chance = format_chance(*(run.headline_chance for run in self.runs))
-        return f"<Evaluation: {count_of(len(self.runs), 'run')}, {names} {ends} %, chance {chance} %>"
+        word = "balanced chance" if names == "balanced accuracy" else "chance"
+        return f"<Evaluation: {count_of(len(self.runs), 'run')}, {names} {ends} %, {word} {chance} %>"
 
     def to_table(self) -> ResultTable:
         """Return the table that is printed: one row for each run."""

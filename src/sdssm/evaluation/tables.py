@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from sdssm.evaluation.records import Aggregate, RunEvaluation
 
 #: The columns of text; all others are numbers.
-TEXT_COLUMNS = ("task", "model", "settings", "folder", "measure")
+TEXT_COLUMNS = ("task", "model", "settings", "folder", "status", "measure")
 #: The columns that only a detailed table has, by header or by its first words.
-DETAILS = ("95 % band", "mean to", "first below 99", "radius", "balanced at", "covering at")
+DETAILS = ("95 % band", "mean to", "first below 99", "radius", "balanced at", "covering at", "covering constant")
 
 
 def tabulate_evaluations(
@@ -30,6 +30,8 @@ def tabulate_evaluations(
         detailed: add the columns of `DETAILS`.
     """
     names = name_runs(runs, settings)
+    if any(is_unfinished(run) for run in runs):
+        names = [{**name, "status": run.status or UNKNOWN} for name, run in zip(names, runs, strict=True)]
     rows = [{**name, **_values(run, detailed)} for name, run in zip(names, runs, strict=True)]
     headers = list(dict.fromkeys(header for row in rows for header in row))
     return ResultTable(
@@ -80,7 +82,7 @@ def _summarise_training(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
 
     def add(measure: str, values: Sequence[float], constant: float | None, place: Mapping[str, str]) -> None:
         numbers = _best_mean_worst(_max_mean_min(values))
-        rows.append({"measure": measure, **place, **numbers, **_constant(constant), "chance": _chance(first)})
+        rows.append({"measure": measure, **place, **numbers, **_baseline(constant, first.chance)})
 
     for measure in MEASURES:
         sampled = [getattr(run, measure) for run in ended]
@@ -117,6 +119,11 @@ def name_runs(runs: Sequence[RunEvaluation], settings: Sequence[str] = ()) -> li
     return names
 
 
+def is_unfinished(run: RunEvaluation) -> bool:
+    """Return whether a run was read before its training ended, or diverged; the note of the run says at which step."""
+    return run.status not in (None, "finished")
+
+
 def collect_notes(runs: Sequence[RunEvaluation]) -> list[str]:
     """Return each note of the runs once, with the folders of the runs that have it, unless all have it."""
     notes = []
@@ -146,7 +153,7 @@ def describe_headline(run: RunEvaluation) -> str:
         accuracy += f" (best constant answer {format_chance(run.best_constant_mean)} %)"
     if run.balanced is None:
         return f"{accuracy} {longest}, chance {format_chance(run.chance)} %"
-    chance = f"chance {format_chance(run.headline_chance)} %"
+    chance = f"balanced chance {format_chance(run.headline_chance)} %"
     return f"balanced accuracy {format_percent(run.headline)} % {longest}, {chance}; {accuracy}"
 
 
@@ -162,13 +169,13 @@ def _values_at_every_length(run: RunEvaluation) -> dict[str, str]:
     band = UNKNOWN if run.mean_band is None else "-".join(map(format_percent, run.mean_band))
     return {
         "to length": f"{run.max_length:,}",
-        **_sampled(run),
+        **_balanced(run),
         "accuracy": format_percent(run.mean),
-        **_constant(run.best_constant_mean),
+        **_baseline(run.best_constant_mean, run.chance),
         "95 % band": band,
         "training lengths": format_percent(run.mean_within),
         "beyond": format_percent(run.mean_beyond),
-        "chance": _chance(run),
+        **_covering(run),
         "first below 99": "never" if run.first_failure is None else f"{run.first_failure:,}",
     }
 
@@ -180,29 +187,40 @@ def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
         for words, numbers in columns.items()
         for length, value in zip(run.evaluated_lengths, numbers, strict=True)
     }
-    constants = {} if run.best_constant is None else {"best constant": format_chance(*run.best_constant)}
+    constants = (
+        {"best constant": format_chance(*run.best_constant)} if run.best_constant else _baseline(None, run.chance)
+    )
     for name in MEASURES:
         sampled = getattr(run, name)
         if sampled is not None:
             pairs = zip(sampled.lengths, sampled.accuracy, strict=True)
             values |= {f"{name} at {length:,}": format_percent(value) for length, value in pairs}
-    return {**_sampled(run), **values, **constants, "chance": _chance(run)}
+    return {**_balanced(run), **values, **constants, **_covering(run)}
 
 
-def _sampled(run: RunEvaluation) -> dict[str, str]:
-    """Return the cells of the further measures: their means over lengths."""
-    measured = {name: getattr(run, name) for name in MEASURES}
-    return {name: format_percent(accuracy.mean) for name, accuracy in measured.items() if accuracy is not None}
+def _balanced(run: RunEvaluation) -> dict[str, str]:
+    """Return the cells of the balanced accuracy, a mean over lengths, and of its chance level: of a constant answer."""
+    if run.balanced is None:
+        return {}
+    return {
+        "balanced": format_percent(run.balanced.mean),
+        "balanced chance": format_chance(run.balanced.best_constant_mean),
+    }
 
 
-def _constant(share: float | None) -> dict[str, str]:
-    """Return the cell of the best constant answer; none for evaluations of older versions, which lack it."""
-    return {} if share is None else {"best constant": format_chance(share)}
+def _covering(run: RunEvaluation) -> dict[str, str]:
+    """Return the cells of the covering accuracy, a mean over lengths, and of the best constant answer there."""
+    if run.covering is None:
+        return {}
+    return {
+        "covering": format_percent(run.covering.mean),
+        "covering constant": format_chance(run.covering.best_constant_mean),
+    }
 
 
-def _chance(run: RunEvaluation) -> str:
-    """Format the chance level: of balanced strings, what a constant answer scores on them."""
-    return format_chance(run.chance if run.balanced is None else run.headline_chance)
+def _baseline(constant: float | None, chance: float | None) -> dict[str, str]:
+    """Return the cell of the best constant answer; of a random guess for evaluations of older versions."""
+    return {"chance": format_chance(chance)} if constant is None else {"best constant": format_chance(constant)}
 
 
 def _best_mean_worst(values: tuple[float | None, float | None, float | None]) -> dict[str, str]:

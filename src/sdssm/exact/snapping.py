@@ -35,7 +35,7 @@ from sdssm.exact.extraction.extractor import DEFAULT_LONGEST, METHODS, Extractio
 from sdssm.exact.extraction.model_reader import Word
 from sdssm.exact.extraction.token_matrices import TokenMatrices
 from sdssm.exact.prototypes import build_snapped, choose_prototypes
-from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine
+from sdssm.exact.sources import MachineSource, ModelSource, describe_mistake, load_source, resolve_machine
 from sdssm.exact.watch import Watch, open_watch
 from sdssm.files import format_path
 from sdssm.models import Classifier, TokenModel
@@ -141,6 +141,10 @@ def snap(
     known = source.task if task is None else source.find_task(task, "snap")
     if every is not None:
         _check_prototypes_possible(source.model, resolve_machine(valid), known)
+    if method == METHODS[0] and not source.model.is_recurrent and known is not None:
+        mistake = describe_mistake(source.model, known)
+        if mistake is not None:
+            raise ExactError(f"{source.model.name} carries no state, and there is nothing to snap: {mistake}")
     lengths: tuple[int, ...] = COMPARED_LENGTHS
     if not source.model.can_read_prefixes_at_once:  # each prefix of a string is a call of the model
         lengths = tuple(length for length in lengths if length <= DEFAULT_LONGEST)

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from sdssm.automata import Machine
-from sdssm.errors import format_value
+from sdssm.errors import TaskError, format_value
 from sdssm.evaluation.sources import as_token_model, check_symbol_names
 from sdssm.exact.errors import ExactError
 from sdssm.files import format_path
+from sdssm.formatting import format_symbols
 from sdssm.models import Classifier, TokenModel
 from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, load
@@ -25,6 +27,8 @@ from sdssm.tasks import Task, get_task
 ModelSource = nn.Module | RunFolder | Sequence[RunFolder] | str | Path
 #: A name, a path, a `Machine`, a `Task`, or whatever else `sdssm.machine` takes.
 MachineSource = Any
+#: Random strings of each length in which a mistake is searched.
+MISTAKE_STRINGS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,8 @@ class LoadedSource:
         """The model, if it is of the catalogue; anything else has no matrices that `certify` could prove things of."""
         if not isinstance(self.model, Classifier):
             problem = f"{self.model.name} has no transition matrices, and a proof needs those of a single-layer sd-ssm"
+            if (mistake := None if self.task is None else describe_mistake(self.model, self.task)) is not None:
+                raise ExactError(f"{problem}; nor is there anything to snap or to prove: {mistake}")
             raise ExactError(
                 f"{problem}; certify snap(model).model, or measure with horizon(model)",
                 shell=f"{problem}; snap it first, or measure with sdssm horizon",
@@ -62,6 +68,28 @@ class LoadedSource:
         if task is not None:
             check_task_fits(self.model, chosen_task, all_classes=isinstance(task, str | Path | Task))
         return chosen_task
+
+
+def describe_mistake(model: TokenModel, task: Task) -> str | None:
+    """Return a sentence about a string that a model misclassifies; None if there is none among a few random ones."""
+    generator = torch.Generator().manual_seed(0)
+    for bound in (2, 8, task.train_length):
+        if model.settings.needs_given_state or (model.longest is not None and bound > model.longest):
+            continue
+        try:
+            batch = task.sample(MISTAKE_STRINGS, task.longest_valid_length(bound), generator=generator)
+        except TaskError:  # no valid string is that short
+            continue
+        with torch.no_grad():
+            predicted = model.last_logits(batch.tokens.to(model.device)).argmax(-1).cpu()
+        wrong = (predicted != batch.last_labels).nonzero()
+        if len(wrong):
+            string = [task.machine.symbol_names[token] for token in batch.tokens[int(wrong[0])].tolist()]
+            return (
+                f"it misclassifies strings of {task.name}, such as {format_symbols(string, 20)!r}; train it until "
+                "sdssm evaluate shows no mistake"
+            )
+    return None
 
 
 def load_source(

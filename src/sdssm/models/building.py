@@ -81,6 +81,8 @@ def prepare_model(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...
         limit = weights_limit(shapes.values(), is_module=isinstance(settings, ModuleSettings))
         model = untrained_model(settings, sizes[0], sizes[1], seed=0, limit=limit)
         expected = {model.file_name(name): tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        if isinstance(settings, ModuleSettings):
+            _check_module(settings.import_path or settings.name, expected, shapes, source)
         for name, shape in expected.items():
             if shapes.get(name) != shape:
                 stored = f"has shape {shapes[name]}" if name in shapes else "is missing"
@@ -89,6 +91,26 @@ def prepare_model(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...
         if unknown is not None:
             raise _MismatchError(f"the settings have no parameter {format_value(unknown)}")
     return model
+
+
+def _check_module(
+    model: str, expected: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple[int, ...]], source: str
+) -> None:
+    """Raise an error if a module of others has other parameters or buffers than its weights; `model` names its code."""
+    different = next((name for name in (*expected, *shapes) if expected.get(name) != shapes.get(name)), None)
+    if different is None:
+        return
+    now, stored, parameter = expected.get(different), shapes.get(different), format_value(different)
+    if now is None:
+        text = f"has no parameter {parameter}, which the weights have"
+    elif stored is None:
+        text = f"has a parameter {parameter}, which the weights do not have"
+    else:
+        text = f"has a parameter {parameter} of shape {now}, and the weights have one of shape {stored}"
+    raise ModelError(
+        f"cannot read {source}: {model}, as it is now, {text}; was its code changed since the training? Restore the "
+        "code, or train again"
+    )
 
 
 def fill_model(model: TokenModel, weights: Mapping[str, Tensor], source: str) -> TokenModel:

@@ -152,8 +152,10 @@ def _import_file(file: Path) -> ModuleType:
 def _import_error(source: str, error: BaseException) -> ModelError:
     reason = (str(error).splitlines() or [""])[0]
     if isinstance(error, ModuleNotFoundError) and error.name and source.split(".")[0] == error.name:
-        return ModelError(
+        problem = (
             f"there is no module {error.name!r}; install it, run the command in the folder that contains it, or write "
-            "the path of the file, as in folder/file.py:Name"
+            "the path of its file, as in"
         )
+        path = f"path/to/{error.name}.py:Name"
+        return ModelError(f"{problem} {path}", shell=f"{problem} --model {path}")
     return ModelError(f"{source} cannot be imported: {type(error).__name__}: {reason}; fix it and try again")

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from sysconfig import get_path
+from traceback import extract_tb
 
 import torch
 from torch import Tensor
 
 from sdssm.errors import ModelError, first_line
+from sdssm.files import format_path
 
 #: A module that fails for strings longer than this may have a limit that it does not tell.
 SHORT = 7
 #: Parts of the errors of torch if a module chooses a device that is not there, or not that of its input.
 DEVICE_ERRORS = ("not compiled with CUDA", "no NVIDIA driver", "No CUDA GPUs", "be on the same device")
+#: Code in these folders is not that of a user who writes a model: this package, Python, and what is installed.
+FOLDERS_OF_OTHERS = (
+    Path(__file__).parents[1],
+    *(Path(get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    Path(torch.__file__).parent,
+)
 #: What to do then.
 DEVICE_ADVICE = "; build it on the CPU, and use the device of the tokens in its methods: sdssm moves it to the device"
 
@@ -27,6 +37,20 @@ def errors_named(name: str, tokens: Tensor) -> Iterator[None]:
         raise
     except Exception as error:
         raise module_error(name, tokens, error) from error
+
+
+def describe_place(error: BaseException) -> str:
+    """Return where in the code of a user an error was raised, as in " in net.py, line 12"; empty if it is not known.
+
+    That is the last call outside of this package, of Python itself and of installed packages.
+    """
+    place = ""
+    for frame in extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if path.is_file() and not any(path.is_relative_to(folder) for folder in FOLDERS_OF_OTHERS):
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            place = f" in {format_path(shown)}, line {frame.lineno},"
+    return place
 
 
 def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
@@ -46,9 +70,9 @@ def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
         advice = "; it must take tokens (B, L) and return logits (B, L, C) or (B, C)"
     else:
         advice = ""
+    what = f"{name} raises {type(error).__name__}{describe_place(error)}"
     return ModelError(
-        f"{name} raises {type(error).__name__} for tokens of shape {tuple(tokens.shape)} and type {tokens.dtype}: "
-        f"{first_line(error, 200)}{advice}"
+        f"{what} for tokens of shape {tuple(tokens.shape)} and type {tokens.dtype}: {first_line(error, 200)}{advice}"
     )
 
 

@@ -32,7 +32,8 @@ def find_recorded_entry(name: str, import_path: str | None, *, trust: bool, sour
     if not trust and plugins.get(name) != import_path:
         problem = f"{source} holds a model that is not part of sdssm, and loading it would import {import_path}"
         raise ModelError(
-            f"{problem}; if you trust it, pass trust=True",
+            f"{problem}; if you trust it, pass trust=True, or import {_own_name(import_path)} yourself and call "
+            f"sdssm.register({_own_name(import_path)}) first",
             shell=f"{problem}; if you trust it, add --model {import_path}, or --trust for every folder",
         )
     # A plug-in is imported from where it is installed: a package of the same name in the current folder is not it.

@@ -13,7 +13,7 @@ from sdssm import ops
 from sdssm.errors import ModelError, first_line, format_value
 from sdssm.layers.mixer import map_state, merge_leading, split_leading
 from sdssm.models.model_entry import ModelEntry
-from sdssm.models.module_errors import DEVICE_ADVICE, errors_named, is_device_error, is_gpu_missing
+from sdssm.models.module_errors import DEVICE_ADVICE, describe_place, errors_named, is_device_error, is_gpu_missing
 from sdssm.models.module_probe import check_reading, probe_tokens, probing
 from sdssm.models.module_settings import ModuleSettings, call_factory
 from sdssm.models.prefixes import select_prefixes
@@ -223,9 +223,12 @@ def build_module(
             raise
         except Exception as error:
             advice = "; check its options, and that it takes these two sizes"
+            if "before Module.__init__() call" in str(error):
+                advice = "; call super().__init__() first in its __init__"
             raise ModelError(
                 f"{settings.name} cannot be built for {n_symbols} symbols and {n_classes} classes: "
-                f"{type(error).__name__}: {first_line(error)}{DEVICE_ADVICE if is_device_error(error) else advice}"
+                f"{type(error).__name__}{describe_place(error).rstrip(',')}: {first_line(error)}"
+                f"{DEVICE_ADVICE if is_device_error(error) else advice}"
             ) from error
         if not isinstance(module, nn.Module):
             raise ModelError(f"{settings.name} returned {format_value(module)}; it must return an nn.Module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sdssm.formatting import format_chance
+from sdssm.formatting import format_chance, format_estimate
 from sdssm.palette import CHANCE_COLOUR, GRID_COLOUR, LINE_COLOUR
 from sdssm.report.axes import round_lengths
 from sdssm.report.pictures import check_plot, new_figure, picture_look, write_figure
@@ -107,10 +107,21 @@ def _draw_accuracy(axes: Any, card: Mapping[str, Any], data: Mapping[str, Any]) 
     if forecast is not None:
         if forecast <= last:
             axes.axvline(
-                forecast, color="#D55E00", lw=1.6, zorder=2.6, label=f"forecast: if it fails, near {forecast:,.0f}"
+                forecast,
+                color="#D55E00",
+                lw=1.6,
+                zorder=2.6,
+                label=f"forecast: if it fails, near {format_estimate(forecast)}",
             )
         else:
-            axes.plot([], [], color="#D55E00", marker=">", lw=0, label=f"forecast: if it fails, near {forecast:,.0f}")
+            axes.plot(
+                [],
+                [],
+                color="#D55E00",
+                marker=">",
+                lw=0,
+                label=f"forecast: if it fails, near {format_estimate(forecast)}",
+            )
     ticks = round_lengths(int(last), logarithmic=logarithmic)
     if logarithmic and len(ticks) > 1 and ticks[-1] < CLOSE * ticks[-2]:
         del ticks[-2]  # their labels would touch

@@ -39,7 +39,7 @@ def terminal_plot(curve: Curve, *, width: int = 77, height: int | None = None) -
         +================------------------------
          1     20      40      60      80     100
          **** mean over the lengths of a column
-         .... chance, 1.67 %
+         .... chance of a random guess, 1.67 %
          ==== training lengths, up to 40
     """
     width = min(max(width, NARROWEST), WIDEST)
@@ -93,7 +93,7 @@ def _legend(curve: Curve, cells: str, width: int, *, is_trained: bool) -> list[s
         constant = (
             "" if curve.best_constant is None else f"; best constant answer {format_chance(curve.best_constant)} %"
         )
-        legend.append(f".... chance, {format_chance(curve.chance)} %{constant}")
+        legend.append(f".... chance of a random guess, {format_chance(curve.chance)} %{constant}")
     return [*legend, *([f"==== training lengths, up to {curve.train_length:,}"] if is_trained else [])]
 
 

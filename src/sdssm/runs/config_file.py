@@ -13,6 +13,8 @@ from sdssm.runs.schema import RunConfig
 
 #: The newest format of run folders that this version reads, as written into config.json.
 FORMAT = 1
+#: Where trainings are stored by default.
+RUNS_FOLDER = Path("runs")
 
 
 def read_config(path: Path) -> RunConfig:
@@ -30,10 +32,12 @@ def read_config(path: Path) -> RunConfig:
         raise RunError(f"{name} is a file; pass the folder that it is in")
     if not is_folder:
         similar = similar_path(path)
-        hint = (
-            "sdssm runs lists those in the folder runs" if similar is None else f"did you mean {format_path(similar)}?"
-        )
-        raise RunError(f"there is no folder {name}; {hint}")
+        if similar is not None:
+            raise RunError(f"there is no folder {name}; did you mean {format_path(similar)}?")
+        if not RUNS_FOLDER.is_dir():
+            both = name if path == RUNS_FOLDER else f"{name}, and no folder {RUNS_FOLDER}"
+            raise RunError(f"there is no folder {both} yet; sdssm train parity --steps 400 makes one")
+        raise RunError(f"there is no folder {name}; sdssm runs lists those in the folder runs")
     data = read_json(path / CONFIG_FILE)
     version = data.pop("format", None) if isinstance(data, dict) else None
     if version is None and isinstance(data, dict) and isinstance(data.get("model"), dict):

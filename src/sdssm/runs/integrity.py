@@ -74,7 +74,7 @@ def find_folders(path: Path) -> list[Path]:
             subfolders.clear()  # a run contains no other runs
             folders.append(Path(folder))
     if not folders:
-        raise RunError(f"there is no run folder in {path} or below; sdssm runs lists those in the folder runs")
+        raise RunError(f"there is no run folder in {path} or below; sdssm train TASK --out DIR makes one")
     return sorted(folders)
 
 

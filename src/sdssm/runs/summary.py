@@ -21,9 +21,9 @@ NUMBERS = (
     "step",
     "accuracy %",
     "best constant %",
-    "chance %",
     "loss",
     "balanced % to length",
+    "balanced chance %",
     "accuracy % to length",
     "constant % to length",
 )
@@ -33,10 +33,11 @@ def summarise_run(run: RunFolder, best_constant: float | None = None) -> dict[st
     """Return what a run trains, its progress and its accuracy, as plain values.
 
     `accuracy` is that of the training strings, a moving average over the last steps, and `best_constant` what the best
-    constant answer scores on them. `balanced` is the mean balanced accuracy of the evaluation up to `max_length`,
-    `mean` its accuracy over all lengths and `mean_constant` the best constant answer there; all are None if the run was
-    not evaluated, and the first if the evaluation was made by a version without it. Pass `best_constant` if
-    `training_constants` has computed it for many runs at once.
+    constant answer scores on them; `chance` is that of a random guess. `balanced` is the mean balanced accuracy of the
+    evaluation up to `max_length` and `balanced_chance` what a constant answer scores there, `mean` its accuracy over
+    all lengths and `mean_constant` the best constant answer there; all are None if the run was not evaluated, and the
+    first two if the evaluation was made by a version without them. Pass `best_constant` if `training_constants` has
+    computed it for many runs at once.
     """
     progress, evaluation = run.progress, _read_evaluation(run)
     is_interrupted = progress.status == "running" and run.is_interrupted
@@ -56,6 +57,7 @@ def summarise_run(run: RunFolder, best_constant: float | None = None) -> dict[st
         "chance": chance_accuracy(run.config.n_classes),
         "loss": progress.loss if is_known else None,
         "balanced": evaluation.get("balanced"),
+        "balanced_chance": evaluation.get("balanced_chance"),
         "mean": evaluation.get("mean"),
         "mean_constant": evaluation.get("mean_constant"),
         "max_length": evaluation.get("max_length"),
@@ -75,9 +77,9 @@ def tabulate_runs(summaries: Sequence[dict[str, Any]], title: str = "") -> Resul
             f"{summary['step']:,}/{summary['steps']:,}",
             format_percent(summary["accuracy"]),
             format_chance(summary["best_constant"]),
-            format_chance(summary["chance"]),
             format_loss(summary["loss"]),
             _format_evaluated(summary, "balanced", format_percent),
+            format_chance(summary["balanced_chance"]),
             _format_evaluated(summary, "mean", format_percent),
             _format_evaluated(summary, "mean_constant", format_chance),
         ]
@@ -106,6 +108,7 @@ def _read_evaluation(run: RunFolder) -> dict[str, Any]:
     balanced, constant = evaluation.get("balanced"), evaluation.get("best_constant_mean")
     return {
         "balanced": balanced.get("mean") if isinstance(balanced, dict) else None,
+        "balanced_chance": balanced.get("best_constant_mean") if isinstance(balanced, dict) else None,
         "mean": evaluation["mean"],
         "mean_constant": constant if isinstance(constant, float | int) else _mean_constant(run, evaluation),
         "max_length": evaluation["max_length"],

@@ -149,7 +149,7 @@ def choose_sampling(task: Task, train_length: int) -> Choice:
     >>> choose_sampling(get_task("a5"), 40).reason
     'every transition ends at least 0.68 times as many uniform strings as covering ones'
     >>> choose_sampling(get_task("tomita4"), 40).reason
-    'a transition ends 5 times fewer uniform strings than covering ones'
+    'the rarest transition ends 5 times fewer uniform strings than covering ones, which end with each equally often'
     """
     middle = validate_length(train_length) // 2
     every, longer = _ShareSums(task), _ShareSums(task)
@@ -161,11 +161,13 @@ def choose_sampling(task: Task, train_length: int) -> Choice:
         kind = "uniform strings" + (f" of {shortest} to {train_length} symbols" if shortest > 1 else "")
         ratio = _least_ratio(sums.uniform, sums.covering)
         if ratio < LEAST_SHARE:
-            return Choice("covering", f"a transition ends {_times(ratio)} fewer {kind} than covering ones")
+            reason = f"the rarest transition ends {_times(ratio)} fewer {kind} than covering ones"
+            return Choice("covering", f"{reason}, which end with each equally often")
         least = min(least, ratio)
         ratio = _least_ratio(sums.uniform_labels, sums.balanced_labels)
         if ratio < LEAST_SHARE:
-            return Choice("covering", f"a label has {_times(ratio)} fewer {kind} than balanced ones")
+            reason = f"the rarest label has {_times(ratio)} fewer {kind} than balanced ones"
+            return Choice("covering", f"{reason}, which have each equally often")
     share = "as many" if least > 0.995 else f"at least {least:.2g} times as many"
     return Choice("uniform", f"every transition ends {share} uniform strings as covering ones")
 

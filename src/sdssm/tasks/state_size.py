@@ -73,14 +73,14 @@ def choose_state_size(task: Task, targets: str = "label") -> StateSize:
     table, _, labels = task.minimal
     states = f"{len(table):,} states"
     if MARGIN * len(table) <= least:
-        return StateSize(least, f"the smallest size, enough for {states}")
+        return StateSize(least, f"the smallest that auto chooses; enough for {states}")
     if targets == "state":
         enough_for_states = [size for size in STATE_SIZES if size >= MARGIN * len(table)]
         if not enough_for_states:
             return StateSize(largest, f"the largest size; it may be too small for a direction for each of {states}")
         return StateSize(enough_for_states[0], f"at least {MARGIN:g} times the number of targets, {states}")
     if _is_group_of_labels(task):
-        return StateSize(least, f"the smallest size, as groups have small representations; {states}")
+        return StateSize(least, f"the smallest that auto chooses, as groups have small representations; {states}")
     enough = int(largest / MARGIN) + 1  # from this rank on the size is the largest one
     rank = label_rank(table, labels, most=enough)
     if rank == enough:

@@ -7,13 +7,17 @@ from contextlib import suppress
 from itertools import islice
 from operator import index
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdssm.errors import RunError, SettingsError, format_value
+from sdssm.files import format_path
+from sdssm.formatting import format_setting
 from sdssm.limits import MOST_SEEDS
 from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
+from sdssm.runs.comparison import differing_values
 from sdssm.runs.find import unique_name
 from sdssm.runs.own_files import STATUS_FILE
 from sdssm.runs.plan_file import check_not_starting, missing_runs
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 TaskLike = Any
 #: A run to train: its folder, its task and its config.
 RunPlan = tuple[Path, Task, RunConfig]
+#: Settings that an error about another training names.
+MOST_DIFFERENCES = 4
 #: Any object that represents a run.
 AnyRun = TypeVar("AnyRun")
 
@@ -239,6 +245,27 @@ def planned_before(path: Path, planned: Sequence[RunPlan]) -> set[Path]:
     }
 
 
+def _another_training(run: RunFolder, config: RunConfig, path: Path) -> RunError:
+    """Return the error for a folder with a training that has other settings than the one to resume."""
+    stored = {"task": run.config.task, "train_length": run.config.train_length, **run.config.settings.values_by_name()}
+    wanted = {"task": config.task, "train_length": config.train_length, **config.settings.values_by_name()}
+    different = list(dict.fromkeys([*differing_values(wanted, stored), *differing_values(stored, wanted)]))
+    pairs = [(name, *(format_setting(values.get(name)) for values in (stored, wanted))) for name in different]
+    listed = ", ".join(f"{name} {old}, asked {new}" for name, old, new in pairs[:MOST_DIFFERENCES])
+    listed += f", and {len(pairs) - MOST_DIFFERENCES} more" if len(pairs) > MOST_DIFFERENCES else ""
+    problem = f"{format_path(run.path)} was started as another training{f' ({listed})' if listed else ''}"
+    if run.status in ("finished", "diverged"):
+        ended = f"{problem}, which has ended and cannot be extended"
+        return RunError(
+            f"{ended}; train again in another folder, or replace it with overwrite=True and without resume",
+            shell=f"{ended}; train again with another --out, or replace it with --overwrite in place of --resume",
+        )
+    return RunError(
+        f"{problem}; continue it as it is with sdssm train --resume {quote(str(path))}, or start this one in another "
+        "folder"
+    )
+
+
 def check_folders(
     path: Path, planned: Sequence[RunPlan], *, resume: bool, overwrite: bool, started: Collection[Path] = ()
 ) -> None:
@@ -261,11 +288,9 @@ def check_folders(
         if folder in started:
             continue
         if resume and (folder / CONFIG_FILE).exists():
-            if not RunFolder.open(folder).config.matches(config):
-                raise RunError(
-                    f"{folder} was started as another training; continue it as it is with sdssm train --resume {path}, "
-                    "or start this one in another folder"
-                )
+            run = RunFolder.open(folder)
+            if not run.config.matches(config):
+                raise _another_training(run, config, path)
         else:
             RunFolder.check_free(folder, overwrite=overwrite)
     if overwrite and path.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from sdssm.report.page.collecting import collect_page
@@ -37,6 +38,15 @@ def test_seeds_are_one_training_with_a_band(tmp_path: Path) -> None:
         "high": [100, 60, None],
     }
     assert training["dashes"] == [] and training["colour"] == "#0072b2"
+
+
+def test_the_accuracy_beyond_has_the_best_constant_answer_at_the_same_lengths(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    trained, longest = evaluation["train_length"], evaluation["max_length"]
+    edit_json(run / "evaluation.json", best_constant=[50.0] * trained + [25.0] * (longest - trained), chance=12.5)
+    [data] = collect_page([run]).data["runs"]
+    assert (data["mean_beyond"], data["constant_within"], data["constant_beyond"]) == (51.0, 50.0, 25.0)
 
 
 def test_trainings_that_differ_have_labels_and_styles_that_differ(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import { Chart } from "../charts/Chart";
 import type { Level } from "../charts/levels";
 import { Legend } from "../charts/Legend";
 import type { TrainingData } from "../data";
-import { chance as chanceText, count, countOf } from "./format";
+import { BEST_CONSTANT, chance as chanceText, count, countOf } from "./format";
 import { Segmented } from "./Segmented";
 
 export type Measure = "accuracy" | "balanced" | "covering";
@@ -60,6 +60,7 @@ export function AccuracyPanel({ name, series, levels, trainLength, height = 360 
   );
   const draw = useMemo(() => (width: number) => accuracyPlot(options, width), [options]);
   if (measured.length === 0) return <p class="missing">Nothing was measured yet.</p>;
+  const definition = options.levels.some(({ label }) => label.includes("best constant")) ? ` ${BEST_CONSTANT}` : "";
   const toggle = (key: string) => {
     const next = new Set(hidden);
     if (!next.delete(key)) next.add(key);
@@ -100,7 +101,7 @@ export function AccuracyPanel({ name, series, levels, trainLength, height = 360 
         draw={draw}
         table={() => accuracyTable(options)}
         height={height}
-        caption={`${options.errors ? `100 % minus ${measureName}` : capitalise(measureName)} ${EXPLAINED[measure]}, in percent.${measuredText(series[measure])}`}
+        caption={`${options.errors ? `100 % minus ${measureName}` : capitalise(measureName)} ${EXPLAINED[measure]}, in percent.${measuredText(series[measure])}${definition}`}
       />
       {series[measure].length > 1 && <Legend entries={series[measure]} hidden={hidden} onToggle={toggle} />}
     </div>

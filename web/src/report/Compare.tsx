@@ -7,7 +7,7 @@ import type { Curve, RunData, RunDetail } from "../data";
 import { AccuracyPanel, type Measure } from "./AccuracyPanel";
 import { certifiedText } from "./certified";
 import { trainedText } from "./Effort";
-import { chance, count, countOf, duration, percent } from "./format";
+import { BEST_CONSTANT, chance, count, countOf, duration, percent } from "./format";
 import { href } from "./router";
 import { Beyond, failureText, RunsTable } from "./RunsTable";
 import { TrainingPart } from "./run/TrainingPart";
@@ -45,6 +45,7 @@ export function Compare({ ids }: { ids: string[] | null }) {
       ) : (
         <>
           <Results compared={compared} />
+          <p class="fine">{BEST_CONSTANT}</p>
           <section aria-labelledby="accuracy-heading">
             <h2 id="accuracy-heading">Accuracy against length</h2>
             <AccuracyPanel
@@ -118,7 +119,7 @@ function Results({ compared }: { compared: RunData[] }) {
               Accuracy within training lengths
             </th>
             <th scope="col" class="number">
-              Accuracy beyond them (chance)
+              Accuracy beyond them (best constant)
             </th>
             <th scope="col" class="number">
               First length below 99 %

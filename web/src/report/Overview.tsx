@@ -4,7 +4,7 @@ import { accuracyPlot, accuracySentence, type AccuracyOptions } from "../charts/
 import { Chart } from "../charts/Chart";
 import { Legend } from "../charts/Legend";
 import type { RunData, TaskData, TrainingData } from "../data";
-import { trainingSeries } from "./AccuracyPanel";
+import { accuracyLevels, trainingSeries } from "./AccuracyPanel";
 import { certifiedText, certifiedValue } from "./certified";
 import { Effort } from "./Effort";
 import { chance, count, countOf } from "./format";
@@ -21,8 +21,9 @@ export function Overview() {
       <h1 tabIndex={-1}>{data.title}</h1>
       <p class="lead">
         Each model was trained on short strings of an automaton and tested on longer ones. Does it still give the right
-        label where it has never trained? An accuracy stands beside what chance gives; <em>certified</em> means proved,
-        not measured.
+        label where it has never trained? Beside an accuracy stands what a model without any memory reaches: <em>chance</em> by a random
+        guess, <em>best constant</em> by always giving the most frequent label. <em>Certified</em> means proved, not
+        measured.
       </p>
       {data.runs.length > 0 && <Headlines runs={data.runs} />}
       {Top && <Top />}
@@ -128,11 +129,11 @@ function Problems() {
   );
 }
 
-/** A small multiple: the curves of one task, and its best run beside chance. */
+/** A small multiple: the curves of one task, and its best run beside chance and the best constant answer. */
 function TaskCard({ task, trainings }: { task: TaskData; trainings: TrainingData[] }) {
   const options = useMemo<AccuracyOptions>(() => {
     const series = trainingSeries(trainings).accuracy;
-    const levels = [{ label: `chance ${chance(task.chance)}`, value: task.chance }];
+    const levels = accuracyLevels(task.chance, trainings, null).accuracy;
     const { train_length: trainLength } = task;
     return { series, levels, trainLength, lengthScale: "log", errors: false, measure: "accuracy", height: 210 };
   }, [task, trainings]);

@@ -1,10 +1,10 @@
 /** Runs as a table to sort, to filter and to choose from. */
 import { useMemo, useState } from "preact/hooks";
 import type { RunData } from "../data";
-import { chance, count, countOf, duration, percent } from "./format";
+import { BEST_CONSTANT, chance, count, countOf, duration, percent } from "./format";
 import { href } from "./router";
 import { certifiedText, certifiedValue } from "./certified";
-import { chosen, taskName, tasks, toggleChosen, trainings } from "./store";
+import { chosen, taskName, toggleChosen, trainings } from "./store";
 import { Status } from "./Status";
 
 interface Column {
@@ -26,7 +26,7 @@ const COLUMNS: Column[] = [
     isLesser: true,
     value: (run) => run.mean_within,
   },
-  { key: "beyond", label: "Accuracy beyond them (chance)", isNumber: true, value: (run) => run.mean_beyond },
+  { key: "beyond", label: "Accuracy beyond them (best constant)", isNumber: true, value: (run) => run.mean_beyond },
   { key: "failure", label: "First length below 99 %", isNumber: true, value: (run) => failureValue(run) },
   { key: "certified", label: "Certified length", isNumber: true, value: (run) => certifiedValue(run.certified) },
   { key: "status", label: "Status", isNumber: false, value: (run) => run.status },
@@ -102,6 +102,7 @@ export function RunsTable({ runs, hasTask = true }: { runs: RunData[]; hasTask?:
           </tbody>
         </table>
       </div>
+      <p class="fine">{BEST_CONSTANT}</p>
       {found.length > PAGE && (
         <button type="button" class="more" onClick={() => setLong(!isLong)}>
           {isLong ? "Show fewer" : `Show all ${count(found.length)} runs`}
@@ -167,11 +168,11 @@ function columnClass(isNumber: boolean, isLesser = false): string {
   return `${isNumber ? "number" : ""} ${isLesser ? "lesser" : ""}`.trim();
 }
 
-/** The accuracy beyond the training lengths, beside chance. */
+/** The accuracy beyond the training lengths, beside that of the best constant answer at the same lengths. */
 export function Beyond({ run }: { run: RunData }) {
   return (
     <>
-      {percent(run.mean_beyond)} <span class="beside">({chance(tasks.value.get(run.task)?.chance)})</span>
+      {percent(run.mean_beyond)} <span class="beside">({chance(run.constant_beyond)})</span>
     </>
   );
 }

@@ -21,6 +21,15 @@ export function chance(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : `${Number(value.toPrecision(3))}${THIN_SPACE}%`;
 }
 
+/** What a column or a label "best constant" is. */
+export const BEST_CONSTANT =
+  "Best constant: the accuracy, on the same strings, of always giving the most frequent label.";
+
+/** A forecast or a rule of thumb: a whole number with two significant digits, "1,800,000". */
+export function estimate(value: number | null | undefined): string {
+  return value === null || value === undefined ? "–" : count(Number(value.toPrecision(2)));
+}
+
 /** A whole number with commas between groups of three digits, as the command line writes it: "10,000". */
 export function count(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";

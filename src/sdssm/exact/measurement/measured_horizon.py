@@ -17,7 +17,7 @@ from sdssm.exact.measurement.measured_gains import MeasuredGains, measure_gains
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.sources import MachineSource, ModelSource, check_task_fits, load_source
 from sdssm.exact.watch import Watch, open_watch
-from sdssm.formatting import format_chance, format_percent
+from sdssm.formatting import BEST_CONSTANT, format_chance, format_estimate, format_percent
 from sdssm.limits import LONGEST_STRING, MOST_STRINGS
 from sdssm.models import TokenModel
 from sdssm.models.reading import reading_mode
@@ -107,7 +107,7 @@ class Horizon(Displayed):
             ]
             for reading in self.readings
         ]
-        balanced = ["balanced %", "chance %"] if is_balanced else []
+        balanced = ["balanced %", "balanced chance %"] if is_balanced else []
         headers = ["length", "positions", "labels", "accuracy %", "best constant %", *balanced, "distance"]
         title = f"{make_printable(self.task)}: {self.strings} strings, {self.method}, {self.seconds:.0f} s"
         right = [header for header in headers if header != "positions"]
@@ -122,21 +122,24 @@ class Horizon(Displayed):
             accuracy = format_percent(failure.accuracy)
             notes.append(f"The model fails at length {failure.length:,}: {accuracy} % of the labels are correct.")
             if failure.balanced is not None:
-                shown = f"{format_percent(failure.balanced)} % (chance {format_chance(failure.chance)} %)"
+                shown = f"{format_percent(failure.balanced)} % (balanced chance {format_chance(failure.chance)} %)"
                 notes[-1] = f"{notes[-1][:-1]}; balanced accuracy {shown}."
         if measured:
             notes.append(
                 f"Balanced: fresh strings of the length, whose labels are equally frequent, to length "
-                f"{measured[-1].length:,}; a constant answer scores chance."
+                f"{measured[-1].length:,}; balanced chance: what any constant answer scores on them."
             )
         if self.stopped:
             notes.append(f"Stopped by the time limit after length {self.readings[-1].length:,}.")
         if self.predicted is not None:
-            notes.append(f"Predicted from the growth of the distance up to length 4,096: about {self.predicted:,}")
+            notes.append(
+                f"Predicted from the growth of the distance up to length 4,096: about {format_estimate(self.predicted)}"
+            )
         if self.gains is not None:
             notes.append(f"Gains at training lengths: {self.gains.describe()}.")
         if self.n_classes:
-            notes.append(f"Chance level of the accuracy: {format_chance(chance_accuracy(self.n_classes))} %")
+            chance = format_chance(chance_accuracy(self.n_classes))
+            notes.append(f"Chance of a random guess: {chance} %. {BEST_CONSTANT.capitalize()}.")
         if any(reading.spread is not None for reading in self.readings):
             notes.append(
                 "Distance: between states of the same class, relative to the distance of the two closest classes."

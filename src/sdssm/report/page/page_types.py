@@ -128,6 +128,8 @@ class RunData(TypedDict):
     headline_lengths: list[int] | None
     mean_within: float | None
     mean_beyond: float | None
+    constant_within: float | None
+    constant_beyond: float | None
     max_length: int | None
     first_failure: int | None
     certified: Certified | None

@@ -80,7 +80,7 @@ class ResultsFile:
             "device": fields.name("trained_on"),
             "accuracy": None,
             "loss": None,
-            **summarise_evaluation(evaluation),  # type: ignore[typeddict-item]  # the fields of an evaluation
+            **summarise_evaluation(evaluation, task.train_length),  # type: ignore[typeddict-item]  # the fields of an evaluation
             "certified": None,
             "horizon": None,
             "extraction": None,

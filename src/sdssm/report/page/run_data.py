@@ -130,7 +130,7 @@ def read_run(path: Path) -> PageRun:
         "device": progress.device,
         "accuracy": round_percent(progress.accuracy),
         "loss": round_number(progress.loss, 6),
-        **summarise_evaluation(evaluation or listed),  # type: ignore[typeddict-item]  # the fields of an evaluation
+        **summarise_evaluation(evaluation or listed, task.train_length),  # type: ignore[typeddict-item]  # the fields of an evaluation
         "certified": read_result(CERTIFICATE_FILE, lambda fields: read_certificate(fields, symbols), "certify"),
         "horizon": read_result(HORIZON_FILE, read_horizon, "horizon"),
         "extraction": read_result(EXTRACTION_FILE, lambda fields: read_extraction(fields, symbols), "extract"),
@@ -153,12 +153,14 @@ def read_run(path: Path) -> PageRun:
     return PageRun(data=data, record=record, task=task, evaluation=evaluation, listed=listed, config=config, path=path)
 
 
-def summarise_evaluation(evaluation: StoredEvaluation | None) -> dict[str, Any]:
+def summarise_evaluation(evaluation: StoredEvaluation | None, train_length: int) -> dict[str, Any]:
     """Return the fields of a run that come from its evaluation."""
     if evaluation is None:
-        unknown = dict.fromkeys(("headline", "headline_chance", "mean_within", "mean_beyond", "max_length"))
+        means = ("mean_within", "mean_beyond", "constant_within", "constant_beyond")
+        unknown = dict.fromkeys(("headline", "headline_chance", *means, "max_length"))
         return {**unknown, "headline_lengths": None, "first_failure": None, "headline_name": "accuracy"}
     headline, name, chance = evaluation.headline
+    within, beyond = evaluation.mean_constants(train_length)
     return {
         "headline": round_percent(headline),
         "headline_name": name,
@@ -166,6 +168,8 @@ def summarise_evaluation(evaluation: StoredEvaluation | None) -> dict[str, Any]:
         "headline_lengths": evaluation.headline_lengths,
         "mean_within": round_percent(evaluation.mean_within),
         "mean_beyond": round_percent(evaluation.mean_beyond),
+        "constant_within": None if evaluation.mean_within is None else round_percent(within),
+        "constant_beyond": None if evaluation.mean_beyond is None else round_percent(beyond),
         "max_length": evaluation.max_length,
         "first_failure": evaluation.first_failure,
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sdssm.errors import RunError
 from sdssm.evaluation.records import FAILING
+from sdssm.means import mean_of_known
 from sdssm.report.page.json_fields import JsonFields
 from sdssm.report.page.page_types import Numbers
 
@@ -90,6 +91,14 @@ class StoredEvaluation:
         if self.balanced is not None:
             return self.balanced_mean, "balanced accuracy", self.balanced_constant
         return self.mean, "accuracy", self.chance
+
+    def mean_constants(self, train_length: int) -> tuple[float | None, float | None]:
+        """Return what the best constant answer scores at training lengths, and on average beyond them."""
+        pairs = list(zip(self.best_constant.lengths, self.best_constant.values, strict=True))
+        return (
+            mean_of_known(value for length, value in pairs if length <= train_length),
+            mean_of_known(value for length, value in pairs if length > train_length),
+        )
 
     @property
     def headline_lengths(self) -> list[int] | None:

@@ -7,7 +7,7 @@ import { visible } from "../../charts/theme";
 import type { Certified, HorizonSummary, MachineData, RunData, TaskData } from "../../data";
 import { formatString } from "../../player/strings";
 import { Copyable } from "../Copyable";
-import { chance, count, countOf, number, percent } from "../format";
+import { chance, count, countOf, estimate, number, percent } from "../format";
 import { Missing } from "./Missing";
 
 export function CertificatePart({ run, task }: { run: RunData; task: TaskData | undefined }) {
@@ -77,11 +77,11 @@ function Horizon({ horizon, level }: { horizon: HorizonSummary; level: number | 
       ? `At least 99.9 % correct up to length ${count(horizon.longest)}, and less beyond`
       : "Less than 99.9 % correct at the shortest length that was read";
   const predicted =
-    horizon.predicted === null ? "" : ` By a rule of thumb it fails near length ${count(horizon.predicted)}.`;
+    horizon.predicted === null ? "" : ` By a rule of thumb it fails near length ${estimate(horizon.predicted)}.`;
   return (
     <>
       <p>
-        {claim} (chance {chance(level)}).{predicted}
+        {claim} (chance of a random guess {chance(level)}).{predicted}
       </p>
       <Chart
         label={`${claim}.`}

@@ -12,8 +12,10 @@ export function RunFacts({
   task: TaskData | undefined;
   training: TrainingData | undefined;
 }) {
-  const beside = (value: number | null) =>
-    value === null ? "–" : `${percent(value)} (chance ${chance(task?.chance)})`;
+  const beside = (value: number | null, constant: number | null) =>
+    value === null ? "–" : `${percent(value)} (best constant ${chance(constant)})`;
+  const trainingAccuracy =
+    run.accuracy === null ? "–" : `${percent(run.accuracy)} (chance of a random guess ${chance(task?.chance)})`;
   const settings = { ...(run.preset ? { preset: run.preset } : {}), ...run.settings };
   return (
     <>
@@ -24,10 +26,10 @@ export function RunFacts({
             <Fact name="source" text={run.folder ?? run.source} />
             <Fact name="steps" text={`${count(run.step)} of ${count(run.steps)}`} />
             <Fact name="time" text={`${duration(run.seconds)}${run.device ? ` on ${run.device}` : ""}`} />
-            <Fact name="training accuracy" text={beside(run.accuracy)} />
+            <Fact name="training accuracy" text={trainingAccuracy} />
             <Fact name="training loss" text={number(run.loss)} />
-            <Fact name="accuracy within the training lengths" text={beside(run.mean_within)} />
-            <Fact name="accuracy beyond them" text={beside(run.mean_beyond)} />
+            <Fact name="accuracy within the training lengths" text={beside(run.mean_within, run.constant_within)} />
+            <Fact name="accuracy beyond them" text={beside(run.mean_beyond, run.constant_beyond)} />
           </dl>
         </div>
         <FactList title="Settings that differ between the runs of this page" facts={training?.differing ?? {}} />

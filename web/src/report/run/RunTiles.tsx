@@ -1,18 +1,17 @@
 /** The numbers of a run that matter most. */
-import type { ExtractionSummary, RunData, TaskData } from "../../data";
+import type { ExtractionSummary, RunData } from "../../data";
 import { certifiedText } from "../certified";
-import { chance, count, countOf, percent } from "../format";
+import { BEST_CONSTANT, chance, count, countOf, percent } from "../format";
 import { failureText } from "../RunsTable";
 import { Tiles, type Tile } from "../Tiles";
 
 interface RunTilesProps {
   run: RunData;
-  task: TaskData | undefined;
   trainLength: number | null;
 }
 
-export function RunTiles({ run, task, trainLength }: RunTilesProps) {
-  const tiles = [...accuracyTiles(run, task, trainLength), ...provedTiles(run)];
+export function RunTiles({ run, trainLength }: RunTilesProps) {
+  const tiles = [...accuracyTiles(run, trainLength), ...provedTiles(run)];
   if (tiles.length === 0) return null; // the next section says how to get them
   return (
     <>
@@ -23,18 +22,18 @@ export function RunTiles({ run, task, trainLength }: RunTilesProps) {
 }
 
 /** What was measured on random strings, within the training lengths and beyond them. */
-function accuracyTiles(run: RunData, task: TaskData | undefined, trainLength: number | null): Tile[] {
-  const beside = task ? `; chance ${chance(task.chance)}` : "";
+function accuracyTiles(run: RunData, trainLength: number | null): Tile[] {
+  const beside = (constant: number | null) => (constant === null ? "" : `; best constant ${chance(constant)}`);
   const tiles: Tile[] = [];
   if (run.mean_within !== null)
     tiles.push({
       value: percent(run.mean_within),
-      text: `accuracy on random strings of the training lengths, up to ${count(trainLength)}${beside}`,
+      text: `accuracy on random strings of the training lengths, up to ${count(trainLength)}${beside(run.constant_within)}`,
     });
   if (run.mean_beyond !== null)
     tiles.push({
       value: percent(run.mean_beyond),
-      text: `accuracy on random strings beyond them, up to length ${count(run.max_length)}${beside}`,
+      text: `accuracy on random strings beyond them, up to length ${count(run.max_length)}${beside(run.constant_beyond)}`,
     });
   if (run.headline !== null)
     tiles.push({ value: failureText(run), text: "first length with an accuracy below 99 %, on random strings" });
@@ -78,5 +77,5 @@ function headlineText(run: RunData): string {
     : `mean over all lengths up to ${count(run.max_length)}`;
   const constant = run.headline_chance === null ? "" : `; a constant answer has ${chance(run.headline_chance)}`;
   const name = run.headline_name.slice(0, 1).toUpperCase() + run.headline_name.slice(1);
-  return `${name} ${percent(run.headline)} (${over}${constant}).`;
+  return `${name} ${percent(run.headline)} (${over}${constant}). ${BEST_CONSTANT}`;
 }

@@ -40,7 +40,7 @@ export function RunView({ run }: { run: RunData }) {
       {run.problems.map((problem) => (
         <p class="problems">{problem}</p>
       ))}
-      <RunTiles run={run} task={task} trainLength={training?.train_length ?? null} />
+      <RunTiles run={run} trainLength={training?.train_length ?? null} />
       <Siblings run={run} training={training} />
       {run.status === "running" && detail && <TrainingSection run={run} detail={detail} task={task} />}
       <section aria-labelledby="accuracy-heading">
