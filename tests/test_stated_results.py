@@ -216,3 +216,12 @@ def test_histories_of_the_exact_gradient(task: str, row: str) -> None:
     ]
     share = 100 * sum(beyond >= 99.9 for beyond in late) / len(late)
     assert f"| `{task}`, {row} | {int(share * 100) / 100:.2f} |" in read_words("results/loss-near-zero.md")
+
+
+def test_the_default_recipe_with_the_exact_gradient_makes_no_error() -> None:
+    cells = read_cells("cpu/exact-gradient-default")
+    assert {(cell["seeds"], cell["steps"], cell["trained_on"]) for cell in cells} == {(2, 40_000, "CPU")}
+    assert lowest(cells, "all", "beyond", "to 5000", "to 50000", "at 5000", "at 50000")["min"] == 100
+    runs = 2 * len({cell["column"] for cell in cells})
+    assert f"All {runs} runs have 100.00" in read_words("results/loss-near-zero.md")
+    assert f"all {runs} runs at 100.00 to length 50,000" in read_words("results/QUEUE.md")
