@@ -20,7 +20,7 @@ help:
 	@echo "make demo          train on a group of 60 states from short strings, test on long ones, prove a length, and write a page about it (2 minutes)"
 	@echo "make setup         create the environment in .venv (the other targets do it when needed)"
 	@echo "make quick         while editing: format, lint, types, and the tests listed in tests/quick.txt (30 seconds)"
-	@echo "make test          before a change lands: format, lint, types, all tests (9 minutes on two cores)"
+	@echo "make test          before a change lands: format, lint, types, all tests (9 to 13 minutes on two cores)"
 	@echo "make test-gpu      the tests of kernels, models and training on a GPU, with .venv or GPU_PYTHON=python3"
 	@echo "make test-install  install from the package index and use it, also with the oldest versions (minutes, 2 GB)"
 	@echo "make browser       install what the tests in a browser need: Chromium (Debian's packages) and playwright"
