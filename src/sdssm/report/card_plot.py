@@ -105,23 +105,11 @@ def _draw_accuracy(axes: Any, card: Mapping[str, Any], data: Mapping[str, Any]) 
             label = f"at least {level} % up to {longest:,}"
             axes.axvline(longest, color=LINE_COLOUR, lw=1.0, ls=style, zorder=2.5, label=label)
     if forecast is not None:
+        label = f"forecast: if it fails, near {format_estimate(forecast)}"
         if forecast <= last:
-            axes.axvline(
-                forecast,
-                color="#D55E00",
-                lw=1.6,
-                zorder=2.6,
-                label=f"forecast: if it fails, near {format_estimate(forecast)}",
-            )
+            axes.axvline(forecast, color="#D55E00", lw=1.6, zorder=2.6, label=label)
         else:
-            axes.plot(
-                [],
-                [],
-                color="#D55E00",
-                marker=">",
-                lw=0,
-                label=f"forecast: if it fails, near {format_estimate(forecast)}",
-            )
+            axes.plot([], [], color="#D55E00", marker=">", lw=0, label=label)
     ticks = round_lengths(int(last), logarithmic=logarithmic)
     if logarithmic and len(ticks) > 1 and ticks[-1] < CLOSE * ticks[-2]:
         del ticks[-2]  # their labels would touch
